@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -59,85 +59,6 @@ class SameAsOutput:
     """The same object as an earlier result."""
 
     output: int
-
-
-class NumberAt(NamedTuple):
-    """A symbolic number among the arguments of a view operator, by its position among those that the call knows."""
-
-    position: int
-
-
-class ViewStep(NamedTuple):
-    """A view operator.
-
-    Attributes:
-        operator: The operator.
-        args: Its arguments; None at the position of the tensor.
-        kwargs: Its keyword arguments.
-        tensor: The position of the tensor.
-        result: Which of its results is meant; None if it has one.
-    """
-
-    operator: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: tuple[tuple[str, Any], ...]
-    tensor: int
-    result: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class ViewChain:
-    """View operators, one after the other: `chain(base, *symints)` makes a view again.
-
-    Attributes:
-        steps: The operators.
-        detached: Whether the view has no history.
-    """
-
-    steps: tuple[ViewStep, ...]
-    detached: bool = False
-
-    def __call__(self, base: torch.Tensor, *symints: int) -> torch.Tensor:
-        """Makes the view of `base`."""
-        view = base
-        for operator, args, kwargs, tensor, result in self.steps:
-            given = [put(x, symints) for x in args] if symints else list(args)
-            given[tensor] = view
-            made = operator(*given, **{name: put(x, symints) for name, x in kwargs})
-            view = made if result is None else made[result]
-        return view.detach() if self.detached else view
-
-
-def put(argument: object, symints: tuple[int, ...]) -> Any:
-    """Returns an argument with numbers in it.
-
-    >>> put([2, NumberAt(0)], (5,))
-    [2, 5]
-    """
-    if type(argument) is NumberAt:
-        return symints[argument.position]
-    if isinstance(argument, tuple | list) and type(argument) in (tuple, list):
-        return type(argument)(put(x, symints) for x in argument)
-    return argument
-
-
-@dataclass(frozen=True, slots=True)
-class StridedView:
-    """Sizes, strides and an offset in the memory of a dense tensor: `view(base)` makes it.
-
-    Attributes:
-        size: The sizes.
-        stride: The strides, in elements.
-        start: Where it begins, in elements after the start of the tensor.
-    """
-
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
-    start: int
-
-    def __call__(self, base: torch.Tensor) -> torch.Tensor:
-        """Makes the view of `base`."""
-        return base.as_strided(self.size, self.stride, int(base.storage_offset()) + self.start)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

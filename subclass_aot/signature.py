@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -17,6 +17,7 @@ from subclass_aot.meta import Spec
 from subclass_aot.outcome import BackwardOutcome, Change, Outcome
 from subclass_aot.outputs import Output, Value
 from subclass_aot.symbols import RuntimeAssert, Symbols, is_symbolic
+from subclass_aot.views import Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +74,12 @@ class MetadataMutation(NamedTuple):
 
     Attributes:
         input: The position of the input, or of a view after these.
-        operator: The operator.
-        args: Its arguments after the tensor.
-        kwargs: Its keyword arguments.
+        step: The operator, and what it is called with.
         tracked: Whether autograd sees it.
     """
 
     input: int
-    operator: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
+    step: Step
     tracked: bool
 
 
@@ -280,6 +277,12 @@ class JointSignature:
     def paths(self) -> tuple[str, ...]:
         """Where the user finds each input, and each view after these."""
         return *(given.path for given in self.inputs), *self.views
+
+    @cached_property
+    def leaf_numbers(self) -> dict[int, int]:
+        """The number of each flat slot among those that are no symbolic sizes, of which a call has none."""
+        leaves = [slot for slot, place in enumerate(self.index_map.slots) if place.dim is None]
+        return {slot: number for number, slot in enumerate(leaves)}
 
     def begins_elsewhere(self, tensors: Sequence[torch.Tensor]) -> list[str]:
         """Lists the tensors that begin elsewhere in their storages than in the call that was traced, where that counts.

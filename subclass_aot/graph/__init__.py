@@ -13,5 +13,3 @@ from subclass_aot.graph.replaced import REPLACED as REPLACED
 from subclass_aot.graph.replaced.fronts import conversions as conversions
 from subclass_aot.graph.retrace import Retrace as Retrace
 from subclass_aot.graph.retrace import TraceOptions as TraceOptions
-from subclass_aot.graph.view_ops import RegeneratedView as RegeneratedView
-from subclass_aot.graph.view_ops import regenerated_view as regenerated_view

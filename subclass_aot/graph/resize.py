@@ -12,13 +12,12 @@ did.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import fx
 
 from subclass_aot import _torch
 from subclass_aot.meta import Spec
+from subclass_aot.views import Step
 
 RESIZED_DTYPE = """A view of another type than that of the tensor behind it is given another size.
   Operator:   {operator}
@@ -30,15 +29,13 @@ RESIZE_AS = torch.ops.aten.resize_as_.default
 RESIZES = frozenset({torch.ops.aten.resize_.default, RESIZE_AS})
 
 
-def resize_like(
-    template: torch.Tensor, *, memory_format: torch.memory_format | None = None
-) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """Returns what `resize_as_` does without its template: an operator, its arguments, and the named ones."""
+def resize_like(template: torch.Tensor, *, memory_format: torch.memory_format | None = None) -> Step:
+    """Returns what `resize_as_` does without its template."""
     if memory_format is torch.preserve_format:
         memory_format = torch.contiguous_format
         if _torch.looks_channels_last(template):
             memory_format = torch.channels_last if template.dim() == 4 else torch.channels_last_3d
-    return torch.ops.aten.resize_.default, (tuple(template.shape),), {"memory_format": memory_format}
+    return Step(torch.ops.aten.resize_.default, (tuple(template.shape),), (("memory_format", memory_format),))
 
 
 def with_capacity(value: torch.Tensor, spec: Spec, extent: int) -> torch.Tensor:

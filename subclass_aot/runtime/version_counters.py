@@ -63,8 +63,8 @@ def reshape(changes: Sequence[MetadataMutation], tensor: torch.Tensor, is_counte
         _torch.set_versions((tensor,), (max(0, version - len(changes)),))
     if _torch.is_view(tensor):
         tensor.grad_fn  # noqa: B018  # if what it is a view of was written, autograd makes it again, as it was
-    for _, operator, rest, kwargs, tracked in changes:
+    for _, step, tracked in changes:
         with torch.set_grad_enabled(tracked):
-            operator(tensor, *rest, **kwargs)
+            step(tensor)
     if has_version and not is_counted:
         _torch.set_versions((tensor,), (version,))

@@ -8,22 +8,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from subclass_aot._stack import pass_on_interruption
 from subclass_aot.errors import CompiledFileError
-from subclass_aot.facts import Facts, source_of
+from subclass_aot.facts import source_of
 from subclass_aot.flatten import ContainerMeta, InnerMeta, SubclassCreationMeta
 from subclass_aot.options import Options, artifacts_of
-from subclass_aot.runtime import Graphs
 from subclass_aot.saved.codec import Encoder, Json
 from subclass_aot.saved.container import pack, unpack
 from subclass_aot.saved.names import find, name_of
 from subclass_aot.saved.refused import Refused, at
 from subclass_aot.saved.specializations import SavedSpecialization, encode_specialization
 from subclass_aot.signature import JointSignature
+from subclass_aot.specializations import Specialization
 
 NOTHING = "nothing was compiled yet: call it first, once for each signature that the file shall have"
 NO_SECOND = "double_backward=True needs the trace at each call that asks for it. Compile without"
@@ -39,21 +39,6 @@ _PARTS = (
 )  # fmt: skip
 _PLAIN_OPTIONS = ("dynamic", "cache_limit", "lazy_backward", "values", "values_limit")
 _COMPILERS = ("fw_compiler", "bw_compiler", "partition_fn")
-
-
-class Specialization(Protocol):
-    """What is asked of a specialization. See `specializations.Specialization`."""
-
-    @property
-    def signature(self) -> JointSignature: ...
-    @property
-    def graphs(self) -> Graphs: ...
-    @property
-    def facts(self) -> Facts: ...
-    @property
-    def reason(self) -> str: ...
-    @property
-    def named(self) -> Mapping[str, Any]: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -168,11 +153,7 @@ def write_file(
         written = []
         for number, each in enumerate(specializations, 1):
             with at(f"specialization {number}"):
-                written.append(
-                    encode_specialization(
-                        each.signature, each.graphs, each.facts, each.named, each.reason, encoder, blobs
-                    )
-                )
+                written.append(encode_specialization(each, encoder, blobs))
         classes = {name_of(cls): source_of(cls) for each in specializations for cls in _classes_of(each.signature)}
     artifacts = artifacts_of(options, [each.graphs for each in specializations])
     document = {

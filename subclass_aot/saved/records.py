@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from subclass_aot import descriptors, outputs
+from subclass_aot import descriptors, outputs, views
 from subclass_aot.aliasing import Base
 from subclass_aot.flatten import (
     AbsentMeta,
@@ -14,7 +14,7 @@ from subclass_aot.flatten import (
     Repeated,
     SubclassCreationMeta,
 )
-from subclass_aot.graph import Look, RegeneratedView
+from subclass_aot.graph import Look
 from subclass_aot.objects import Entry
 from subclass_aot.outcome import RECIPES
 from subclass_aot.saved.stand_ins import (
@@ -55,9 +55,8 @@ RECORDS: dict[str, Any] = {
         *_DESCRIPTORS,
         *(AbsentMeta, ContainerMeta, OpaqueMeta, PlainTensorMeta, Repeated, SubclassCreationMeta),
         *(outputs.InputLeaf, outputs.AliasOfLeaf, outputs.Value, outputs.SameAsInput, outputs.SameAsOutput),
-        *(outputs.ViewOfInput, outputs.ViewOfBase, outputs.Constant, outputs.ViewChain, outputs.ViewStep),
-        *(outputs.ComputedSymints, outputs.NumberAt),
-        *(outputs.StridedView, RegeneratedView),
+        *(outputs.ViewOfInput, outputs.ViewOfBase, outputs.Constant, outputs.ComputedSymints),
+        *(views.Chain, views.Step, views.SymintAt, views.Strided),
         *(
             Base,
             Absent,

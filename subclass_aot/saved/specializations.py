@@ -9,7 +9,7 @@ from typing import Any
 from torch import fx
 
 from subclass_aot.call import Arguments
-from subclass_aot.facts import Fact, Modes, Scope, facts_of, is_of_call, words
+from subclass_aot.facts import Modes, Scope, facts_of, is_of_call, words
 from subclass_aot.guards import symbolic_places
 from subclass_aot.runtime import Graphs
 from subclass_aot.saved.codec import Decoder, Encoder, Json
@@ -20,42 +20,31 @@ from subclass_aot.saved.signatures import needs_function, saved_signature, signa
 from subclass_aot.saved.sizes import saved_symbols, symbols_of
 from subclass_aot.saved.stand_ins import SavedGraphs, SavedSymbols
 from subclass_aot.signature import JointSignature
+from subclass_aot.specializations import Specialization
 
 NEEDS_FUNCTION = "it reads or changes {path}, which only the function or module has: sa.load(path, fn_or_module)"
 NO_TRACE = "it was loaded from a file, and a gradient of another kind needs a trace"
 
 
-def encode_specialization(
-    signature: JointSignature,
-    graphs: Graphs,
-    facts: Sequence[Fact],
-    named: Mapping[str, Any],
-    reason: str,
-    encoder: Encoder,
-    blobs: list[bytes],
-) -> Json:
-    """What was compiled for a signature, as JSON.
+def encode_specialization(specialization: Specialization, encoder: Encoder, blobs: list[bytes]) -> Json:
+    """Returns what was compiled for a signature, as JSON.
 
     Args:
-        signature: The signature.
-        graphs: Its graphs.
-        facts: The facts of the call.
-        named: The objects of the call that are the same at each, by their paths.
-        reason: Why it was compiled.
+        specialization: What was compiled.
         encoder: What writes values.
         blobs: Gets the data of constants.
 
     Raises:
         Refused: Something of it cannot be written.
     """
-    key = key_of(facts)
-    scope = Scope.of(signature)
+    signature, graphs = specialization.signature, specialization.graphs
+    key = key_of(specialization.facts)
     encoder.symbols = symbols = signature.assumptions.symbols
     with at("symbols"):
         of_symbols = None if symbols is None else saved_symbols(symbols, symbolic_places(signature))
         written_symbols = encoder.encode(of_symbols)
     with at("signature"):
-        saved = saved_signature(signature, {id(part): path for path, part in named.items()})
+        saved = saved_signature(signature, {id(part): path for path, part in specialization.named.items()})
         written = encoder.encode(saved)
     beside = SavedGraphs(
         tuple((desc, *computed) for desc, computed in graphs.computed.items()),
@@ -63,12 +52,12 @@ def encode_specialization(
         graphs.num_saved_symints,
     )
     document = {
-        "scope": scope,
+        "scope": specialization.scope,
         "call": key.call,
         "function": key.function,
         "needs": needs_function(saved, is_of_call),
-        "facts": words(facts),
-        "reason": reason,
+        "facts": words(specialization.facts),
+        "reason": specialization.reason,
         "symbols": written_symbols,
         "signature": written,
         "graphs": encoder.encode(beside),

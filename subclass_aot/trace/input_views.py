@@ -22,8 +22,9 @@ from subclass_aot.aliasing import autograd_base
 from subclass_aot.call import Arguments
 from subclass_aot.errors import MutationError
 from subclass_aot.flatten import FlattenPlan
-from subclass_aot.graph import Recorder, Retrace, messages, regenerated_view
+from subclass_aot.graph import Recorder, Retrace, messages
 from subclass_aot.meta import MetaTensor
+from subclass_aot.views import regenerated_view
 from subclass_aot.wrapper import shares_fields
 
 

@@ -38,8 +38,8 @@ def check_metadata_mutations(
         if not user.arguments.with_grad and traced.is_leaf and traced.grad is not before.grad:
             raise Retrace(with_grad=True)
     found = tuple(
-        MetadataMutation(i, *how)
-        for tensor, *how in recorder.mutations.metadata
+        MetadataMutation(i, step, tracked)
+        for tensor, step, tracked in recorder.mutations.metadata
         for i, traced in enumerate(inputs.seen)
         if tensor is traced
     )

@@ -15,7 +15,7 @@ from subclass_aot.call import refuse_without_memory
 from subclass_aot.descriptors import Inner, InnerSize, InnerStride, IntermediateBase, OutputDescriptor, PlainOutput
 from subclass_aot.errors import MutationError, TraceError
 from subclass_aot.flatten import FlattenPlan, PlainTensorMeta, Slot
-from subclass_aot.graph import RegeneratedView, messages, regenerated_view
+from subclass_aot.graph import messages
 from subclass_aot.jagged import structure_slots
 from subclass_aot.meta import MetaTensor, Spec, Storage, new_leaf
 from subclass_aot.outputs import (
@@ -26,7 +26,6 @@ from subclass_aot.outputs import (
     Output,
     SameAsInput,
     SameAsOutput,
-    StridedView,
     Value,
     ViewOfBase,
     ViewOfInput,
@@ -35,6 +34,7 @@ from subclass_aot.symbols import SizesMustBeKnown, is_symbolic, lasting_key_of
 from subclass_aot.trace.autograd_graph import has_history, is_invalidated, leaf_behind
 from subclass_aot.trace.shared_views import RememberedView, remembered_views, replay_of
 from subclass_aot.trace.view_chains import RecordedViews
+from subclass_aot.views import Strided, regenerated_view
 
 _LOST_VIEW = """A result is a view, and the view cannot be made again from another tensor: {reason}
 Return a copy instead, as in result.clone()."""
@@ -259,7 +259,7 @@ class OutputReader:
                 note = functools.partial(_note_symint, symints)
                 blank = _blank(base)
                 with steps:
-                    clean = (remembered or _torch.view_function(result))(blank, note)
+                    clean = (remembered.again if remembered else _torch.view_function(result))(blank, note)
         except Exception as error:  # of torch, or of a rule for views of a class
             pass_on_interruption(error)
             if metadata_mutated:  # it was made before, and does not fit any more
@@ -272,7 +272,7 @@ class OutputReader:
         chain = steps.chain(blank, clean, list(symints), detached=remembered is not None)
         if chain is not None:
             return chain, tuple(symints.values())
-        replay: Callable[..., torch.Tensor] = replay_of(clean) if remembered else _torch.view_function(clean)
+        replay: Callable[..., torch.Tensor] = replay_of(clean).again if remembered else _torch.view_function(clean)
         if not symints:
             return replay, ()
         return functools.partial(_with_symints, replay, tuple(symints)), tuple(symints.values())
@@ -333,7 +333,7 @@ def _strided_view(result: torch.Tensor, base: torch.Tensor) -> Callable[[torch.T
     now, before = leaf.spec, leaf_of_base.spec
     if now.solver is not None or before.solver is not None:
         raise SizesMustBeKnown
-    return StridedView(now.size, now.stride, now.offset - before.offset)
+    return Strided(now.size, now.stride, now.offset - before.offset)
 
 
 def _view_of_leaf(result: torch.Tensor, leaf: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -349,10 +349,10 @@ def _view_of_leaf(result: torch.Tensor, leaf: torch.Tensor) -> Callable[[torch.T
         now, before = view_leaf.spec, leaf_leaf.spec
         if now.solver is not None or before.solver is not None:
             raise SizesMustBeKnown
-        where: Any = now.size, now.stride, now.offset - before.offset
+        size, stride, start = now.size, now.stride, now.offset - before.offset
         with _torch.disable_current_modes(), torch.no_grad():
-            if regenerated_view(_blank(leaf), *where) is not None:
-                return RegeneratedView(*where)  # it makes one of a real tensor, as here
+            if regenerated_view(_blank(leaf), size, stride, start) is not None:
+                return Strided(size, stride, start, by_operators=True)  # they make one of a real tensor, as here
     raise MutationError(messages.VIEW_OF_LEAF)
 
 

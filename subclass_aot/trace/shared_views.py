@@ -6,8 +6,7 @@ Note [Fields shared by views].
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,10 +15,11 @@ from subclass_aot import _torch
 from subclass_aot.flatten import FlattenPlan
 from subclass_aot.meta import MetaTensor, Storage
 from subclass_aot.trace.autograd_graph import has_history
+from subclass_aot.views import Chain
 from subclass_aot.wrapper import remembered_base
 
-RememberedView = tuple[torch.Tensor, Callable[..., torch.Tensor]]
-"""What a result is a view of, and what makes it of that."""
+RememberedView = tuple[torch.Tensor, Chain]
+"""What a result is a view of, and how it is made of that."""
 
 
 def remembered_views(
@@ -37,22 +37,18 @@ def remembered_views(
         view = remembered_base(result)
         if view is None or has_history(result):  # which a view that is made again would not have
             continue
-        base, again = view
+        base, chain = view
         whole = next((x for x in inputs if type(x) is type(base) and _is_alias(base, x)), base)
         if not autograd_views or _torch.base_of(result) is None or whole is not base:
-            found[id(result)] = whole, functools.partial(_detached, again)
+            found[id(result)] = whole, chain.without_history()
     return found
 
 
-def replay_of(clean: torch.Tensor) -> Callable[..., torch.Tensor]:
-    """What makes a view again, of one that was made of a tensor of no trace."""
+def replay_of(clean: torch.Tensor) -> Chain:
+    """Returns how a view is made again, of one that was made of a tensor of no trace."""
     found = remembered_base(clean)
     assert found is not None, "it has the sizes of what is a view of another"
-    return functools.partial(_detached, found[1])
-
-
-def _detached(again: Callable[..., torch.Tensor], base: torch.Tensor, *number: Any) -> torch.Tensor:
-    return again(base, *number).detach()
+    return found[1].without_history()
 
 
 def _is_alias(tensor: torch.Tensor, of: torch.Tensor) -> bool:

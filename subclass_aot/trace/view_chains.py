@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
-from subclass_aot.outputs import NumberAt, ViewChain, ViewStep
 from subclass_aot.symbols import is_symbolic, lasting_key_of
+from subclass_aot.views import Chain, Step, SymintAt
 
 
 class RecordedViews(_torch.DispatchMode):
@@ -31,7 +31,7 @@ class RecordedViews(_torch.DispatchMode):
         self._ran.append((func, tuple(args), dict(kwargs or {}), result))
         return result
 
-    def chain(self, base: torch.Tensor, view: torch.Tensor, keys: list[object], detached: bool) -> ViewChain | None:
+    def chain(self, base: torch.Tensor, view: torch.Tensor, keys: list[object], detached: bool) -> Chain | None:
         """What leads from one tensor to another, if that are operators of one tensor each, one after the other.
 
         Args:
@@ -40,7 +40,7 @@ class RecordedViews(_torch.DispatchMode):
             keys: The lasting keys of symbolic numbers that a call knows.
             detached: Whether the view loses its history at its end, where `detach` may have run already.
         """
-        steps: list[ViewStep] = []
+        steps: list[Step] = []
         ahead = view
         try:
             for func, args, kwargs, result in reversed(self._ran):
@@ -52,14 +52,14 @@ class RecordedViews(_torch.DispatchMode):
                 if len(tensors) != 1 or any(isinstance(x, torch.Tensor) for x in kwargs.values()):
                     return None
                 ahead = args[tensors[0]]
-                rest = tuple(None if i == tensors[0] else _plain(x, keys) for i, x in enumerate(args))
+                rest = tuple(_plain(x, keys) for i, x in enumerate(args) if i != tensors[0])
                 named = tuple((name, _plain(x, keys)) for name, x in kwargs.items())
-                steps.append(ViewStep(func, rest, named, tensors[0], None if made[0] is result else which[0]))
+                steps.append(Step(func, rest, named, tensors[0], None if made[0] is result else which[0]))
         except LookupError:  # a number that the call does not know
             return None
         finally:
             self._ran.clear()  # which nothing may hold
-        return ViewChain(tuple(reversed(steps)), detached) if ahead is base and steps else None
+        return Chain(tuple(reversed(steps)), detached) if ahead is base and steps else None
 
 
 def _plain(argument: object, keys: list[object]) -> Any:
@@ -75,4 +75,4 @@ def _plain(argument: object, keys: list[object]) -> Any:
     key = lasting_key_of(argument)
     if key not in keys:
         raise LookupError(key)
-    return NumberAt(keys.index(key))
+    return SymintAt(keys.index(key))

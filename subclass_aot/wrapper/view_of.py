@@ -9,6 +9,7 @@ stands for; and a write into it makes the whole dense, writes there, and has the
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._torch import AnyOperator, Operator
 from subclass_aot.declaration import Declaration
+from subclass_aot.views import Step
 from subclass_aot.wrapper.base import WrapperTensor
 from subclass_aot.wrapper.declare.outer import Outer
 from subclass_aot.wrapper.distributed import sharding
@@ -28,8 +30,8 @@ from subclass_aot.wrapper.serve.dispatch import dispatch
 
 aten: Any = torch.ops.aten
 
-Step = tuple[str, tuple[object, ...], tuple[tuple[str, object], ...]]
-"""An operator of `aten` by name, its arguments after the first, and its keyword arguments."""
+NamedStep = tuple[str, tuple[Any, ...], tuple[tuple[str, Any], ...]]
+"""A step as contexts and files have it: an operator of `aten` by name, its other arguments, the named ones."""
 
 
 class ViewOf(WrapperTensor):
@@ -46,7 +48,7 @@ class ViewOf(WrapperTensor):
     reads_through = True
 
     base: torch.Tensor
-    steps: tuple[Step, ...]
+    steps: tuple[NamedStep, ...]
 
     @classmethod
     @_torch.below_dynamo
@@ -105,7 +107,7 @@ _TRANSPOSED = {
 }
 
 
-def _as_it_lies(base: Any, steps: Sequence[Step], is_copy: bool = False) -> torch.Tensor:
+def _as_it_lies(base: Any, steps: Sequence[NamedStep], is_copy: bool = False) -> torch.Tensor:
     """What a wrapper stands for, with the strides of the wrapper where a view counts by them; a copy if so asked."""
     plain = dense(base)
     if (is_copy or plain.stride() != base.stride()) and any(name in _BY_STRIDES for name, *_ in steps):
@@ -117,14 +119,20 @@ _PARTS = "view_as_real.default"
 _BY_STRIDES = {"as_strided.default", "view.default", "view.dtype", "_unsafe_view.default", "_reshape_alias.default"}
 
 
-def _through(tensor: torch.Tensor, steps: Sequence[Step]) -> torch.Tensor:
+def _through(tensor: torch.Tensor, steps: Sequence[NamedStep]) -> torch.Tensor:
     for name, args, kwargs in steps:
         # For reading: real numbers have no bit that says that half of them are negative.
         if name == _PARTS and tensor.is_conj():
             tensor = tensor.resolve_conj()
-        packet, _, overload = name.partition(".")
-        tensor = getattr(getattr(aten, packet), overload)(tensor, *args, **dict(kwargs))
+        tensor = Step(_operator(name), args, kwargs)(tensor)
     return tensor
+
+
+@functools.cache
+def _operator(name: str) -> Operator:
+    """Returns the operator of `aten` that a file or a context means."""
+    packet, _, overload = name.partition(".")
+    return getattr(getattr(aten, packet), overload)  # type: ignore[no-any-return]
 
 
 def view_of(func: Operator, base: torch.Tensor, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:

@@ -25,10 +25,10 @@ LIKE = {
 def test_resize_as_without_the_tensor_that_it_looks_at(
     template: torch.Tensor, memory_format: torch.memory_format | None
 ) -> None:
-    func, args, kwargs = resize_like(template, memory_format=memory_format)
-    assert not any(isinstance(x, torch.Tensor) for x in (*args, *kwargs.values()))
+    step = resize_like(template, memory_format=memory_format)
+    assert not any(isinstance(x, torch.Tensor) for x in (*step.args, *dict(step.kwargs).values()))
     got, expected = torch.arange(40.0), torch.arange(40.0)
-    func(got, *args, **kwargs)
+    step(got)
     expected.resize_as_(template, memory_format=memory_format)
     assert got.stride() == expected.stride() and torch.equal(got, expected)
 

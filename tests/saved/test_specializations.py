@@ -23,7 +23,7 @@ def written(name: str = "dense, training") -> tuple[Any, list[Any], Any]:
     latest = compiled._specializations.latest
     assert latest is not None
     encoder = Encoder()
-    text = encode_specialization(latest.signature, latest.graphs, latest.facts, latest.named, "first call", encoder, [])
+    text = encode_specialization(latest, encoder, [])
     return text, encoder.specs, latest
 
 
@@ -42,4 +42,4 @@ def test_what_a_key_cannot_have_is_refused() -> None:
     latest = compiled._specializations.latest
     assert latest is not None
     with pytest.raises(Refused, match="neither a file nor pickle can say what it holds"):
-        encode_specialization(latest.signature, latest.graphs, latest.facts, latest.named, "", Encoder(), [])
+        encode_specialization(latest, Encoder(), [])

@@ -88,7 +88,7 @@ def test_overlapping_leaves_are_written_through_their_base() -> None:
 
 def test_what_an_input_looks_like_is_changed_in_order() -> None:
     found = mutations_of(lambda x, y: (y.t_(), y.unsqueeze_(0)), torch.rand(2), torch.rand(2, 3))
-    assert [(m.input, str(m.operator), m.args) for m in found.metadata_mutations] == [
+    assert [(m.input, str(m.step.operator), m.step.args) for m in found.metadata_mutations] == [
         (1, "aten.t_.default", ()),
         (1, "aten.unsqueeze_.default", (0,)),
     ]

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 import subclass_aot as sa
-from subclass_aot.outputs import ViewChain, ViewOfBase, ViewOfInput
+from subclass_aot.outputs import ViewOfBase, ViewOfInput
+from subclass_aot.views import Chain
 
 VIEWS: list[Callable[[torch.Tensor], Any]] = [
     lambda x: x.view(-1)[1:], lambda x: x.unbind(1), lambda x: x.t().unsqueeze(0), lambda x: (x * 2).split(1),
@@ -33,7 +34,7 @@ def test_views_are_chains_of_operators(number: int, two: bool) -> None:
     if number == 3:  # views of a base that is no input
         x = x.requires_grad_()
     found = chains(VIEWS[number], x)
-    assert found and all(type(chain) is ViewChain for chain in found)
+    assert found and all(type(chain) is Chain for chain in found)
     expected = VIEWS[number](x)
     base = x * 2 if number == 3 else x
     for chain, view in zip(found, expected if isinstance(expected, tuple) else (expected,), strict=True):
@@ -44,5 +45,5 @@ def test_views_are_chains_of_operators(number: int, two: bool) -> None:
 
 def test_numbers_of_a_chain_are_those_of_the_call() -> None:
     (chain,) = chains(lambda x: x.view(x.shape[0] * 3)[2:], torch.rand(4, 3), dynamic=True)
-    assert type(chain) is ViewChain
+    assert type(chain) is Chain
     assert chain(torch.rand(5, 3), 15).shape == (13,)

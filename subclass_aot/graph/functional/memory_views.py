@@ -26,10 +26,10 @@ from subclass_aot.graph.listeners.places import (
     SAFE_VIEWS,
 )
 from subclass_aot.graph.recorder import Recorder
-from subclass_aot.graph.view_ops import opens, regenerated_view, windows
 from subclass_aot.meta import Spec
 from subclass_aot.operators import argument_at, effects_of
 from subclass_aot.symbols import SizesMustBeKnown
+from subclass_aot.views import opens, regenerated_view, windows
 
 _OTHER_TYPES = """A tensor is seen as several types, and views of these are written which are no slices of it.
   Operator:   {operator}

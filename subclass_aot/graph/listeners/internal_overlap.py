@@ -20,10 +20,10 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot.graph.listeners.listener import GraphListener, written_leaves
-from subclass_aot.graph.view_ops import regenerated_view
 from subclass_aot.meta import MetaTensor, Storage, new_leaf
 from subclass_aot.operators import effects_of
 from subclass_aot.symbols import SizesMustBeKnown
+from subclass_aot.views import regenerated_view
 
 if TYPE_CHECKING:  # which has this listener
     from subclass_aot.graph.recorder import Recorder

@@ -19,6 +19,7 @@ from subclass_aot.graph.resize import RESIZE_AS, RESIZED_DTYPE, RESIZES, resize_
 from subclass_aot.meta import MetaTensor, Spec, Storage
 from subclass_aot.operators import effects_of
 from subclass_aot.symbols import SizesMustBeKnown
+from subclass_aot.views import Step
 
 if TYPE_CHECKING:  # which has this listener
     from subclass_aot.graph.recorder import Recorder
@@ -55,7 +56,7 @@ class MutationLog(GraphListener):
     Attributes:
         written: Storages that were written, each with the phases it was written in.
         metadata: Operators that mutated the metadata of a tensor (`t_`, `unsqueeze_`, ...), in order: the
-            tensor, the operator, its other arguments, whether autograd sees it.
+            tensor, the operator with its other arguments, whether autograd sees it.
         version_before: By the id of such a tensor, its version before the last time.
         resized: Leaves that `resize_` changed, and their specs since. See Note [Resized tensors].
         extents: How many elements a storage has in the end, where that is more than it began with.
@@ -63,7 +64,7 @@ class MutationLog(GraphListener):
 
     def __init__(self) -> None:
         self.written: dict[Storage, set[Phase]] = {}
-        self.metadata: list[tuple[torch.Tensor, Any, tuple[Any, ...], dict[str, Any], bool]] = []
+        self.metadata: list[tuple[torch.Tensor, Step, bool]] = []
         self.version_before: dict[int, int] = {}
         self._noted: dict[MetaTensor, Spec] = {}  # the specs of inputs after an operator of `metadata`
         self.resized: dict[MetaTensor, Spec] = {}
@@ -120,8 +121,8 @@ class MutationLog(GraphListener):
     ) -> None:
         """Notes that an operator mutates the metadata of its first argument; `made` is what the trace has made."""
         tensor = args[0]
-        how = (func, args[1:], kwargs) if func is not RESIZE_AS else resize_like(*args[1:], **kwargs)
-        self.metadata.append((tensor, *how, torch.is_grad_enabled()))
+        step = Step.of(func, args[1:], kwargs) if func is not RESIZE_AS else resize_like(*args[1:], **kwargs)
+        self.metadata.append((tensor, step, torch.is_grad_enabled()))
         self.version_before[id(tensor)] = _torch.version_of(tensor)
         if tensor.requires_grad:
             alive = [(ref, x) for ref in made if (x := ref()) is not None]

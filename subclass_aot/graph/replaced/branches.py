@@ -183,9 +183,9 @@ def _refuse_effects(nodes: list[fx.Node], metadata_mutations: list[Any]) -> None
             for target in targets if isinstance(targets, list | tuple) else [targets]:
                 if isinstance(target, fx.Node) and _origin(target) not in made:
                     raise MutationError(_WRITES.format(operator=node.target, line=user_line()))
-    for tensor, operator, *_ in metadata_mutations:
+    for tensor, step, _ in metadata_mutations:
         if type(tensor) is not MetaTensor:  # a wrapper, which may be older than the branch
-            raise MutationError(_WRITES.format(operator=operator, line=user_line()))
+            raise MutationError(_WRITES.format(operator=step.operator, line=user_line()))
 
 
 def _origin(node: fx.Node) -> fx.Node:

@@ -18,16 +18,15 @@ Dynamo's guards, and a wrapper that is made with it while torch traces is not wr
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import optree
 import torch
 
 from subclass_aot import _torch
 from subclass_aot._torch import Operator
 from subclass_aot.declaration import Declaration
+from subclass_aot.views import Chain, FunctionStep, Step
 from subclass_aot.wrapper.layout.views import OF_ALL_ELEMENTS
 
 if TYPE_CHECKING:  # which is made with this
@@ -42,21 +41,16 @@ class Origin(NamedTuple):
 
     Attributes:
         base: The wrapper; None where only its parts were handed over.
-        again: Makes the same view of another tensor; a second argument, if given, is called with each number in it, and
-            gives the number to take in its place, as what autograd has for this does.
+        chain: How it is made of that.
         lost: Without a base, the names of the fields that are shared.
     """
 
     base: Any
-    again: Callable[..., torch.Tensor]
+    chain: Chain = Chain()
     lost: tuple[str, ...] = ()
 
 
-def _same(tensor: torch.Tensor, number: Callable[[Any], Any] | None = None) -> torch.Tensor:
-    return tensor
-
-
-_NONE = Origin(None, _same)
+_NONE = Origin(None)
 
 
 def _origin(wrapper: torch.Tensor) -> Origin:
@@ -126,7 +120,7 @@ def remember_context(made: Any, context: ContextOfView) -> Any:
     while hasattr(inner, "__tensor_flatten__"):
         inner = getattr(inner, inner.__tensor_flatten__()[0][0])
     if _torch.is_of_torchs_trace(inner):
-        made.__dict__[ORIGIN] = Origin(None, _same, context.shared)
+        made.__dict__[ORIGIN] = Origin(None, lost=context.shared)
     return made
 
 
@@ -214,56 +208,32 @@ def remember_view(
     """Keeps what autograd does not know: that `view` is `func(base, *args, **kwargs)`, or the first of several such."""
     owner, before = base_of(base)
     for position, each in enumerate(view if isinstance(view, list | tuple) else [view]):
-        again = functools.partial(_again, before, func, args, kwargs, None if each is view else position)
         if type(each) is type(base):
-            each.__dict__[ORIGIN] = Origin(base if owner is None else owner, again)
+            chain = before.then(Step.of(func, args, kwargs, None if each is view else position))
+            each.__dict__[ORIGIN] = Origin(base if owner is None else owner, chain)
 
 
 def remember_change(view: torch.Tensor, func: Operator, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
     """Keeps that a view, which was changed in place as by `t_`, is `func(view, *args, **kwargs)` of what it was."""
     if origin := view.__dict__.get(ORIGIN):
-        again = functools.partial(_again, origin.again, func, args, kwargs, None)
-        view.__dict__[ORIGIN] = origin._replace(again=again)
+        view.__dict__[ORIGIN] = origin._replace(chain=origin.chain.then(Step.of(func, args, kwargs)))
 
 
-def _again(
-    before: Callable[..., torch.Tensor],
-    func: Operator,
-    args: tuple[object, ...],
-    kwargs: dict[str, object],
-    position: int | None,
-    tensor: torch.Tensor,
-    number: Callable[[Any], Any] | None = None,
-) -> torch.Tensor:
-    if number is not None:
-        args, kwargs = optree.tree_map(number, (args, kwargs), none_is_leaf=True)  # type: ignore[arg-type, assignment]
-    made: Any = func(before(tensor, number), *args, **kwargs)
-    return made if position is None else made[position]  # type: ignore[no-any-return]
-
-
-def base_of(view: torch.Tensor) -> tuple[Any, Callable[..., torch.Tensor]]:
-    """The wrapper that a wrapper is a view of, or None for one that is no view, and what makes the same view again."""
-    base, again, _ = _origin(view)
+def base_of(view: torch.Tensor) -> tuple[Any, Chain]:
+    """Returns the wrapper that a wrapper is a view of, or None for one that is no view, and how it is made of that."""
+    base, chain, _ = _origin(view)
     known: Any = _torch.base_of(view) if base is None else None
     if known is not None:
-        base, again = known, _torch.view_function(view)
+        base, chain = known, Chain()
         origin = _origin(known)
         if origin.base is not None:
-            base, again = origin.base, functools.partial(_one_after_the_other, origin.again, again)
-    return (base, again) if type(base) is type(view) else (None, _same)
+            base, chain = origin.base, origin.chain
+        chain = chain.then(FunctionStep(_torch.view_function(view)))
+    return (base, chain) if type(base) is type(view) else (None, Chain())
 
 
-def _one_after_the_other(
-    first: Callable[..., torch.Tensor],
-    then: Callable[..., torch.Tensor],
-    tensor: torch.Tensor,
-    number: Callable[[Any], Any] | None = None,
-) -> torch.Tensor:
-    return then(first(tensor, number), number)
-
-
-def remembered_base(view: object) -> tuple[Any, Callable[..., torch.Tensor]] | None:
-    """What a view that shares fields, or may for other sizes, is a view of, and what makes it again.
+def remembered_base(view: object) -> tuple[Any, Chain] | None:
+    """What a view that shares fields, or may for other sizes, is a view of, and how it is made of that.
 
     Args:
         view: Anything.
@@ -273,12 +243,12 @@ def remembered_base(view: object) -> tuple[Any, Callable[..., torch.Tensor]] | N
     """
     if not isinstance(view, torch.Tensor) or ORIGIN not in view.__dict__:
         return None
-    base, again = base_of(view)
+    base, chain = base_of(view)
     if base is None:
         return None
     names = view.__tensor_flatten__()[0]  # type: ignore[attr-defined]
     is_symbolic = any(isinstance(size, torch.SymInt) for size in (*base.shape, *view.shape))
-    return (base, again) if is_symbolic or _shared(view, base, names, _is_shared_in_example) else None
+    return (base, chain) if is_symbolic or _shared(view, base, names, _is_shared_in_example) else None
 
 
 def _is_shared(name: str, view: torch.Tensor, base: torch.Tensor) -> bool:

@@ -40,7 +40,7 @@ def test_what_one_backward_writes_is_not_written_for_others() -> None:
 
 def test_operators_that_change_a_look_are_listed_in_order() -> None:
     recorder, x = recorded(lambda x: x.t_().unsqueeze_(0), SQUARE)
-    found = [(tensor is x, str(func), args, sees) for tensor, func, args, _, sees in recorder.mutations.metadata]
+    found = [(tensor is x, str(how.operator), how.args, sees) for tensor, how, sees in recorder.mutations.metadata]
     assert found == [(True, "aten.t_.default", (), True), (True, "aten.unsqueeze_.default", (0,), True)]
     assert recorder.mutations and not recorder.mutations.written and recorder.mutations.version_before == {id(x): 1}
 

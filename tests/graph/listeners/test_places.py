@@ -12,8 +12,8 @@ from subclass_aot import MetaTensor, Spec, TwoTensor, aot_compile
 from subclass_aot.errors import TraceError
 from subclass_aot.graph import REPLACED, Recorder
 from subclass_aot.graph.listeners import places
-from subclass_aot.graph.view_ops import regenerated_view
 from subclass_aot.meta import Replaced, Storage
+from subclass_aot.views import regenerated_view
 from tests.graph.recording import gone_backward, raw, recorded
 
 aten: Any = torch.ops.aten

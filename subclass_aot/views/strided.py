@@ -12,28 +12,33 @@ from dataclasses import dataclass
 
 import torch
 
-from subclass_aot.meta import MetaTensor
-
 Dims = Sequence[tuple[int, int]]
 """Sizes and strides of dims, the longest stride first."""
 
 
 @dataclass(frozen=True, slots=True)
-class RegeneratedView:
-    """The arguments of `regenerated_view`, as a function of the base: `view(base)` makes it.
+class Strided:
+    """Sizes, strides and a place in the memory of a dense tensor: `view(base)` makes it.
 
     Attributes:
         size: The sizes.
         stride: The strides, in elements.
         start: Where it begins, in elements after the start of the base.
+        by_operators: Whether it is made by `regenerated_view`, of a base without gaps, and not by `as_strided`.
+
+    >>> Strided((2,), (3,), 1)(torch.arange(6))
+    tensor([1, 4])
     """
 
     size: tuple[int, ...]
     stride: tuple[int, ...]
     start: int
+    by_operators: bool = False
 
     def __call__(self, base: torch.Tensor) -> torch.Tensor:
-        """Makes the view of `base`, which has no gaps."""
+        """Makes the view of `base`."""
+        if not self.by_operators:
+            return base.as_strided(self.size, self.stride, int(base.storage_offset()) + self.start)
         view = regenerated_view(base, self.size, self.stride, self.start)
         assert view is not None, "the trace has tried it on a tensor that looks the same"
         return view
@@ -60,7 +65,7 @@ def regenerated_view(
     if 0 in size:
         return flat[:0].view(size)
     if not opens(flat.shape[0], size, stride, offset):
-        return packed.as_strided(size, stride, offset) if _begins(base) == 0 else None
+        return packed.as_strided(size, stride, offset) if base.storage_offset() == 0 else None
     kept, order = _dims(size, stride)
     return _in_order(_opened(flat, offset, [(size[dim], stride[dim]) for dim in order]), size, kept, order)
 
@@ -108,11 +113,6 @@ def opens(length: int, size: Sequence[int], stride: Sequence[int], offset: int) 
             return False
         offset, length = offset - start, step
     return offset < length
-
-
-def _begins(base: torch.Tensor) -> int:
-    """Returns where a tensor begins in its storage; a trace does not note that it was read."""
-    return base.spec.offset if isinstance(base, MetaTensor) else base.storage_offset()  # type: ignore[return-value]
 
 
 def _dims(size: Sequence[int], stride: Sequence[int]) -> tuple[list[int], list[int]]:

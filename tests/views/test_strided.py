@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subclass_aot.graph.view_ops import regenerated_view
+from subclass_aot.views import Strided, regenerated_view
 
 Step = Callable[[torch.Tensor], torch.Tensor]
 
@@ -45,6 +45,9 @@ def test_same_elements(kind: str, steps: list[str]) -> None:
         assert "diagonal" in steps and base.storage_offset()
         return
     assert again.shape == view.shape and again.equal(view)
+    where = (tuple(view.size()), view.stride(), int(view.storage_offset() - base.storage_offset()))
+    for by_operators in (False, True):
+        assert Strided(*where, by_operators)(base).equal(view)
     for length, one, other in zip(view.shape, again.stride(), view.stride(), strict=True):
         assert one == other or length <= 1 or not view.numel()
     assert not view.numel() or again.data_ptr() == view.data_ptr()

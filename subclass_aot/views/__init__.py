@@ -1,0 +1,10 @@
+"""How one tensor is a view of another, as data: operators one after the other, or sizes, strides and a place."""
+
+from subclass_aot.views.chain import Chain as Chain
+from subclass_aot.views.chain import FunctionStep as FunctionStep
+from subclass_aot.views.chain import Step as Step
+from subclass_aot.views.chain import SymintAt as SymintAt
+from subclass_aot.views.strided import Strided as Strided
+from subclass_aot.views.strided import opens as opens
+from subclass_aot.views.strided import regenerated_view as regenerated_view
+from subclass_aot.views.strided import windows as windows
