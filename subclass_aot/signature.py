@@ -278,6 +278,12 @@ class JointSignature:
         """Where the user finds each input, and each view after these."""
         return *(given.path for given in self.inputs), *self.views
 
+    @cached_property
+    def leaf_numbers(self) -> dict[int, int]:
+        """The number of each flat slot among those that are no symbolic sizes, of which a call has none."""
+        leaves = [slot for slot, place in enumerate(self.index_map.slots) if place.dim is None]
+        return {slot: number for number, slot in enumerate(leaves)}
+
     def begins_elsewhere(self, tensors: Sequence[torch.Tensor]) -> list[str]:
         """Lists the tensors that begin elsewhere in their storages than in the call that was traced, where that counts.
 

@@ -4,12 +4,12 @@ from subclass_aot.facts.code import source_of as source_of
 from subclass_aot.facts.fact import Fact as Fact
 from subclass_aot.facts.fact import Facts as Facts
 from subclass_aot.facts.fact import Kind as Kind
-from subclass_aot.facts.fact import Told as Told
 from subclass_aot.facts.modes import MODES as MODES
 from subclass_aot.facts.modes import Modes as Modes
 from subclass_aot.facts.modes import global_state as global_state
 from subclass_aot.facts.of_call import facts_of as facts_of
 from subclass_aot.facts.of_call import is_of_call as is_of_call
+from subclass_aot.facts.of_call import relations_of as relations_of
 from subclass_aot.facts.scope import Scope as Scope
 from subclass_aot.facts.words import difference as difference
 from subclass_aot.facts.words import numbers_in as numbers_in

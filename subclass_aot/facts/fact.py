@@ -164,6 +164,32 @@ class Hooks(NamedTuple):
     functions: tuple[Code, ...]
 
 
+class Storages(NamedTuple):
+    """Which leaves share memory.
+
+    Attributes:
+        together: Those that do, by their numbers.
+        apart: Leaves whose storages are all different; one of each group is among them.
+    """
+
+    together: tuple[tuple[int, ...], ...]
+    apart: tuple[int, ...]
+
+
+class History(NamedTuple):
+    """Whether a tensor has one history with another one.
+
+    Attributes:
+        other: The path of that.
+        positions: Of both among the tensors of the call.
+        is_one: Whether they have.
+    """
+
+    other: str
+    positions: tuple[int, int]
+    is_one: bool
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Context:
     """The context of a wrapper whose class has a way of its own to compare it, or is not declared."""
@@ -230,7 +256,7 @@ class Parts(NamedTuple):
 Inner = Look | Parts | Constant
 
 Value = (
-    Told | Constant | Code | Itself | Linked | Hooks | Look | str | int | tuple[Any, ...] | None
+    Told | Constant | Code | Itself | Linked | Hooks | Storages | History | Look | str | int | tuple[Any, ...] | None
 )  # a tuple of names, positions or paths
 
 
@@ -242,7 +268,7 @@ class Fact(NamedTuple):
         kind: What it is about.
         value: What is so.
         of_call: Whether the arguments of a call bring it, and not the function.
-        within: What tells it from another one of that place and kind, for files.
+        within: What tells it from another one of that place and kind: two objects may be called by one name.
     """
 
     place: str

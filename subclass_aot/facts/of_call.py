@@ -12,11 +12,11 @@ import optree
 import torch
 
 from subclass_aot import _torch
-from subclass_aot.aliasing import autograd_base, is_autograd_leaf, storage_groups
+from subclass_aot.aliasing import autograd_base, has_storage, is_autograd_leaf, storage_groups
 from subclass_aot.call import ArgumentPlace, Arguments, HeldPlace, ModulePlace, Place
 from subclass_aot.facts.code import read_once
 from subclass_aot.facts.constants import constant, hash_of
-from subclass_aot.facts.fact import Code, Fact, Facts, Hooks, Itself, Kind, Linked, Value
+from subclass_aot.facts.fact import Code, Fact, Facts, History, Hooks, Itself, Kind, Linked, Storages, Value
 from subclass_aot.facts.look import look_of
 from subclass_aot.facts.modes import MODES, Modes
 from subclass_aot.facts.scope import Scope
@@ -42,6 +42,16 @@ def facts_of(arguments: Arguments, state: Modes, scope: Scope = Scope(), places:
     """
     with read_once():
         return tuple(_Reader(arguments.with_views(scope.views), state, scope, places).read())
+
+
+def relations_of(arguments: Arguments, scope: Scope) -> Facts:
+    """Lists those facts that are about what tensors have to do with one another, with autograd and with objects.
+
+    Args:
+        arguments: The call, in which what stands for views is a view by now.
+        scope: What of it counts.
+    """
+    return tuple(_Reader(arguments, (), scope, NOWHERE).relations())
 
 
 class _Reader:
@@ -75,12 +85,9 @@ class _Reader:
         for path, module in arguments.modules:
             yield from self.module(path, module)
         yield from self.tensors()
-        yield from self.views()
+        yield from self.bases()
         yield from self.beginnings()
-        if self.scope.writes:
-            yield from self.memory()
-        for position, number in arguments.identified.items():
-            yield Fact(arguments.path_of(position), Kind.ADDRESS, number)
+        yield from self.relations()
         if self.scope.lists:
             twice = tuple(sorted(arguments.passed_twice.values()))
             yield Fact("the lists and dicts that are passed twice", Kind.TWICE, twice)
@@ -205,8 +212,8 @@ class _Reader:
                 is_leaf = is_autograd_leaf(tensor) if differentiates else None
                 yield Fact(path, Kind.TENSOR, look_of(tensor, path, self.places, is_leaf), of_call)
 
-    def views(self) -> Iterator[Fact]:
-        """Yields what there is to say of tensors that stand for views of one tensor, and of that."""
+    def bases(self) -> Iterator[Fact]:
+        """Yields how tensors look of which only views are passed."""
         arguments = self.arguments
         given = {position for _, position in arguments.placed}
         for position, value in enumerate(arguments.values):
@@ -214,9 +221,18 @@ class _Reader:
                 path = arguments.path_of(position)
                 is_leaf = is_autograd_leaf(value) if self.scope.differentiates and value.requires_grad else None
                 yield Fact(path, Kind.TENSOR, look_of(value, path, self.places, is_leaf))
-        for view, base, path in zip(arguments.views, arguments.view_of, arguments.paths_of_views, strict=True):
-            rules = str(_torch.view_rules(view)) if _torch.is_view(view) else "none"
-            yield Fact(path, Kind.VIEW, (rules, arguments.path_of(base)))
+
+    def relations(self) -> Iterator[Fact]:
+        """Yields what tensors have to do with one another, with autograd and with objects."""
+        arguments = self.arguments
+        views = zip(arguments.views, arguments.view_of, arguments.paths_of_views, strict=True)
+        for position, (view, base, path) in enumerate(views, len(arguments.values)):
+            rules = _torch.view_rules(view) if _torch.is_view(view) else None
+            yield Fact(path, Kind.VIEW, (rules, arguments.path_of(base)), within=str(position))
+        if self.scope.writes:
+            yield from self.memory()
+        for position, number in arguments.identified.items():
+            yield Fact(arguments.path_of(position), Kind.ADDRESS, number, within=str(position))
 
     def beginnings(self) -> Iterator[Fact]:
         """Yields where wrappers say that they begin, which results that are made like them say, too."""
@@ -226,7 +242,7 @@ class _Reader:
                 path, of_call = arguments.path_of(position), self.origins.of_place(arguments.place_of(position)[0])
                 for inside, _, of_part in walk(value, meta):
                     if isinstance(of_part, SubclassCreationMeta) and (counts is None or (position, inside) in counts):
-                        yield Fact(f"storage offset of {path}{inside}", Kind.OFFSET, of_part.storage_offset, of_call)
+                        yield Fact(path + inside, Kind.OFFSET, of_part.storage_offset, of_call)
 
     def memory(self) -> Iterator[Fact]:
         """Yields which leaves share memory, how they lie in it, and which tensors have one history."""
@@ -237,17 +253,21 @@ class _Reader:
             plan, count = FlattenPlan.of(arguments.views), len(arguments.values)
             leaves += plan.unwrap(arguments.views)
             paths += [arguments.path_of(count + slot.outer) + "".join(slot.path) for slot in plan.index_map.slots]
-        groups = storage_groups(leaves)
-        yield Fact("leaves that share storage", Kind.STORAGE, tuple(groups))
-        together = {slot for group in groups for slot in group}
-        known = range(len(leaves))
-        groups += [base for base in self.scope.bases if together.isdisjoint(base) and all(s in known for s in base)]
+        shared = storage_groups(leaves)
+        together = {slot for group in shared for slot in group}
+        bases = [base for base in self.scope.bases if together.isdisjoint(base) and max(base) < len(leaves)]
+        groups = shared + bases
+        together |= {slot for group in groups for slot in group}
+        # One of each group stands for it: storages that were two are two.
+        alone = [slot for slot, leaf in enumerate(leaves) if has_storage(leaf) and slot not in together]
+        alone += [group[0] for group in groups if has_storage(leaves[group[0]])]
+        yield Fact("leaves that share storage", Kind.STORAGE, Storages(tuple(shared), tuple(alone)))
         for group in groups:
             for slot in group:
-                yield Fact(f"storage offset of {paths[slot]}", Kind.OFFSET, leaves[slot].storage_offset())
-            nbytes = leaves[group[0]].untyped_storage().nbytes()
-            yield Fact(f"bytes of the storage of {paths[group[0]]}", Kind.BYTES, nbytes)
-        yield from self.histories(groups)
+                yield Fact(paths[slot], Kind.OFFSET, leaves[slot].storage_offset(), within=str(slot))
+            first = group[0]
+            yield Fact(paths[first], Kind.BYTES, leaves[first].untyped_storage().nbytes(), within=str(first))
+        yield from self.histories(shared)
 
     def histories(self, groups: Sequence[tuple[int, ...]]) -> Iterator[Fact]:
         """Yields which tensors that share memory have one history, where autograd sees that one is written."""
@@ -257,8 +277,7 @@ class _Reader:
             positions = sorted({slots[s].outer for s in group if s < len(slots)})
             for i, j in ((i, j) for i in positions for j in positions if i != j and (written is None or i in written)):
                 one = autograd_base(arguments.values[i]) is autograd_base(arguments.values[j])
-                where = f"history of {arguments.path_of(i)} and {arguments.path_of(j)}"
-                yield Fact(where, Kind.HISTORY, "one" if one else "two")
+                yield Fact(arguments.path_of(i), Kind.HISTORY, History(arguments.path_of(j), (i, j), one))
 
 
 def _value(path: str, value: object, of_call: bool, within: str) -> Fact:

@@ -17,7 +17,7 @@ class Scope(NamedTuple):
     Attributes:
         views: Where the user finds tensors that stand for views of an input. See Note [Views of one tensor].
         writes: Whether a call writes data of its inputs.
-        bases: The flat slots of storages that the graph replaces as a whole.
+        bases: The leaves that share a storage which the graph replaces as a whole, by their numbers.
         seen_by_autograd: The positions of inputs whose writes autograd sees; None for all of them.
         differentiates: Whether autograd is on in the program, or after it.
         lists: Whether a call changes lists or dicts.
@@ -44,7 +44,7 @@ class Scope(NamedTuple):
         return Scope(
             views=tuple(signature.views),
             writes=mutations.write_data,
-            bases=tuple(tuple(base.slots) for base in mutations.bases),
+            bases=tuple(tuple(signature.leaf_numbers[slot] for slot in base.slots) for base in mutations.bases),
             seen_by_autograd=tuple(i for i, _ in mutations.autograd_mutations),
             differentiates=signature.grad_modes[0] or signature.needs_backward,
             lists=any(change.table.kind in ("elements", "items") for change in changes),

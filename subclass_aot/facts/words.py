@@ -98,10 +98,15 @@ def _name(fact: Fact) -> str:
             return f"{fact.kind.value} of {place}"
         case Kind.VIEW:
             return f"how autograd has {place}"
+        case Kind.OFFSET:
+            return f"storage offset of {place}"
+        case Kind.BYTES:
+            return f"bytes of the storage of {place}"
+        case Kind.HISTORY:
+            return f"history of {place}"
         case (
             Kind.STRUCTURE | Kind.MODE | Kind.IDENTITY | Kind.VALUE | Kind.CODE | Kind.OBJECT | Kind.HOOKS
-            | Kind.TENSOR | Kind.SAME | Kind.NUMBER | Kind.STORAGE | Kind.OFFSET | Kind.BYTES | Kind.HISTORY
-            | Kind.TWICE | Kind.GRADIENTS
+            | Kind.TENSOR | Kind.SAME | Kind.NUMBER | Kind.STORAGE | Kind.TWICE | Kind.GRADIENTS
         ):  # fmt: skip
             return place
         case _:
@@ -143,13 +148,15 @@ def words_of(fact: Fact) -> str:
         case Kind.SAME:
             return f"the same tensor as {value}"
         case Kind.STORAGE:
-            return str(list(value) if isinstance(value, tuple) and value else "none")
+            return str(list(value.together) or "none")  # type: ignore[union-attr]
+        case Kind.HISTORY:
+            return f"{'one' if value.is_one else 'two'} with {value.other}"  # type: ignore[union-attr]
         case Kind.VIEW:
             assert isinstance(value, tuple)
-            return f"a view of {value[1]}, {value[0].rpartition('.')[2]}"
+            return f"a view of {value[1]}, {str(value[0]).rpartition('.')[2]}"
         case Kind.TWICE:
             return ", ".join(value) or "none"  # type: ignore[arg-type]
-        case Kind.NAMES | Kind.CHILDREN | Kind.LENGTH | Kind.NUMBER | Kind.OFFSET | Kind.BYTES | Kind.HISTORY:
+        case Kind.NAMES | Kind.CHILDREN | Kind.LENGTH | Kind.NUMBER | Kind.OFFSET | Kind.BYTES:
             return str(value)
         case Kind.ADDRESS:
             return f"{value:#x}"

@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from typing import Any
+from typing import assert_never
 
 from subclass_aot import _torch
-from subclass_aot.aliasing import autograd_base, has_storage, storage_groups
-from subclass_aot.call import Arguments
+from subclass_aot.aliasing import autograd_base
 from subclass_aot.codegen import GuardedSource
-from subclass_aot.flatten import FlattenPlan
+from subclass_aot.facts import Fact, Facts, Kind
+from subclass_aot.facts import fact as kinds
 from subclass_aot.signature import JointSignature
-
-
-def leaves_of(arguments: Arguments, signature: JointSignature) -> list[Any]:
-    """Returns the leaves of the call that was traced, by flat slot, and after these those of its views."""
-    plan = arguments.plan  # its code was generated for the trace
-    if signature.assumptions.symbols is not None:  # symbolic sizes have slots, too
-        plan = FlattenPlan(tuple(given.meta for given in signature.inputs), "inputs")
-    # For single use: these plans generate code that runs once. Only signatures that write come here.
-    views = FlattenPlan.of(arguments.views).unwrap(arguments.views) if arguments.views else []
-    return [*plan.unwrap(arguments.values), *views]
 
 
 def autograd_leaves(signature: JointSignature) -> dict[int, bool]:
@@ -37,78 +27,69 @@ def autograd_leaves(signature: JointSignature) -> dict[int, bool]:
 
 
 def refuse_other_autograd_leaves(
-    source: GuardedSource,
-    arguments: Arguments,
-    signature: JointSignature,
-    values: Sequence[str],
-    compared: Container[int] = (),
+    source: GuardedSource, signature: JointSignature, values: Sequence[str], compared: Container[int] = ()
 ) -> None:
-    """Compares which inputs are leaves of autograd's graph, and how autograd has views.
+    """Compares which inputs are leaves of autograd's graph.
 
     Args:
         source: The guard.
-        arguments: The call that was traced.
-        signature: Its signature.
-        values: Expressions of its values, and of its views after these.
+        signature: The signature.
+        values: Expressions of its values.
         compared: The positions of those that were compared before.
     """
     for i, is_leaf in autograd_leaves(signature).items():
         if i not in compared:
             source.refuse_if(f"{values[i]}.is_leaf is not {is_leaf}")
-    for name, view in zip(values[len(signature.inputs) :], arguments.views, strict=True):
-        rules = source.const(_torch.view_rules, "view_rules")
-        source.refuse_if(f"{rules}({name}) != {source.const(_torch.view_rules(view), 'rules')}")
 
 
-def refuse_other_storages(
-    source: GuardedSource, signature: JointSignature, leaves: Sequence[Any], names: Sequence[str]
-) -> None:
-    """Compares which leaves share storage, and where they lie in it: a graph that writes is made for one pattern.
+def refuse_other_relations(source: GuardedSource, facts: Facts, tensors: Sequence[str], leaves: Sequence[str]) -> None:
+    """Writes the comparison of what tensors have to do with one another.
 
     Args:
         source: The guard.
-        signature: The signature.
-        leaves: The leaves of the call that was traced, those of views after the others.
-        names: Their expressions.
+        facts: What `relations_of` lists.
+        tensors: The expressions of values, then of views.
+        leaves: Those of their leaves.
     """
-    groups = storage_groups(leaves)
-    together = {slot for group in groups for slot in group}
-    groups += [base.slots for base in signature.mutations.bases if together.isdisjoint(base.slots)]
-    together.update(slot for group in groups for slot in group)
-    for group in groups:
-        storage = f"{names[group[0]]}.untyped_storage()"
-        for other in group[1:]:
-            source.refuse_if(f"{names[other]}.untyped_storage().data_ptr() != {storage}.data_ptr()")
-        for slot in group:  # how they overlap is part of the graph
-            source.refuse_if(f"{names[slot]}.storage_offset() != {leaves[slot].storage_offset()}")
-        nbytes = leaves[group[0]].untyped_storage().nbytes()
-        source.refuse_if(f"{storage}.nbytes() != {nbytes}")
-    # One of each group stands for it: storages that were two are two.
-    alone = [slot for slot, leaf in enumerate(leaves) if has_storage(leaf) and slot not in together]
-    alone += [group[0] for group in groups if has_storage(leaves[group[0]])]
-    if len(alone) > 1:
-        pointers = ", ".join(f"{names[slot]}.untyped_storage().data_ptr()" for slot in alone)
-        source.refuse_if(f"len({{{pointers}}}) != {len(alone)}")
+    for fact in facts:
+        _refuse_other(source, fact, tensors, leaves)
 
 
-def refuse_other_histories(
-    source: GuardedSource, arguments: Arguments, signature: JointSignature, leaves: Sequence[Any], names: Sequence[str]
-) -> None:
-    """Compares bases: a write that autograd sees reaches the views of one tensor, and nothing else of its storage.
+def _refuse_other(source: GuardedSource, fact: Fact, tensors: Sequence[str], leaves: Sequence[str]) -> None:
+    value = fact.value
+    match fact.kind:
+        case Kind.VIEW:
+            rules = source.const(_torch.view_rules, "view_rules")
+            assert isinstance(value, tuple)
+            source.refuse_if(f"{rules}({tensors[int(fact.within)]}) != {source.const(value[0], 'rules')}")
+        case Kind.STORAGE:
+            assert isinstance(value, kinds.Storages)
+            for first, *others in value.together:
+                for other in others:
+                    source.refuse_if(f"{_pointer(leaves[other])} != {_pointer(leaves[first])}")
+            if len(value.apart) > 1:
+                pointers = ", ".join(_pointer(leaves[number]) for number in value.apart)
+                source.refuse_if(f"len({{{pointers}}}) != {len(value.apart)}")
+        case Kind.OFFSET:  # how they overlap is part of the graph
+            source.refuse_if(f"{leaves[int(fact.within)]}.storage_offset() != {value}")
+        case Kind.BYTES:
+            source.refuse_if(f"{leaves[int(fact.within)]}.untyped_storage().nbytes() != {value}")
+        case Kind.HISTORY:  # a write that autograd sees reaches the views of one tensor, and no others of its storage
+            assert isinstance(value, kinds.History)
+            owner = source.const(autograd_base, "autograd_base")
+            base, of_other = (f"{owner}({tensors[i]})" for i in value.positions)
+            source.refuse_if(f"({base} is {of_other}) is not {value.is_one}")
+        case Kind.ADDRESS:
+            source.refuse_if(f"id({tensors[int(fact.within)]}) != {value}")
+        case (
+            Kind.STRUCTURE | Kind.MODE | Kind.CLASS | Kind.IDENTITY | Kind.VALUE | Kind.CODE | Kind.STANDS
+            | Kind.OBJECT | Kind.LENGTH | Kind.KEYS | Kind.LIMIT | Kind.NAMES | Kind.CHILDREN | Kind.HOOKS
+            | Kind.TENSOR | Kind.SAME | Kind.NUMBER | Kind.TWICE | Kind.GRADIENTS
+        ):  # fmt: skip
+            raise AssertionError(f"{fact.kind} is compared where it is read")
+        case _:
+            assert_never(fact.kind)
 
-    Args:
-        source: The guard.
-        arguments: The call that was traced.
-        signature: Its signature.
-        leaves: Its leaves, those of views after the others.
-        names: Expressions of its values.
-    """
-    slots = signature.index_map.slots
-    owner = source.const(autograd_base, "autograd_base")
-    groups = [{slots[s].outer for s in group if s < len(slots)} for group in storage_groups(leaves)]
-    pairs = {
-        (i, j) for i, _ in signature.mutations.autograd_mutations for group in groups if i in group for j in group - {i}
-    }
-    for i, j in sorted(pairs):
-        same = autograd_base(arguments.values[i]) is autograd_base(arguments.values[j])
-        source.refuse_if(f"({owner}({names[i]}) is {owner}({names[j]})) is not {same}")
+
+def _pointer(leaf: str) -> str:
+    return f"{leaf}.untyped_storage().data_ptr()"

@@ -18,13 +18,11 @@ import torch
 from subclass_aot import hooks
 from subclass_aot.call import ArgumentPlace, Arguments, HeldPlace
 from subclass_aot.codegen import GuardedSource, Source
-from subclass_aot.facts import Modes
+from subclass_aot.facts import Modes, Scope, relations_of
 from subclass_aot.guards.aliasing_guards import (
     autograd_leaves,
-    leaves_of,
     refuse_other_autograd_leaves,
-    refuse_other_histories,
-    refuse_other_storages,
+    refuse_other_relations,
 )
 from subclass_aot.guards.lines import Elements
 from subclass_aot.guards.module_guards import refuse_other_modules
@@ -187,11 +185,10 @@ class _GuardWriter:
     def refuse_other_aliasing(self, values: list[str], leaves: list[str]) -> None:
         """Compares what tensors have to do with one another, and with autograd."""
         source, tensors = self.source, self.tensors
-        refuse_other_autograd_leaves(source, self.arguments, self.signature, values, tensors.tabled)
-        if self.signature.mutations.write_data:
-            real = leaves_of(self.arguments, self.signature)
-            refuse_other_storages(source, self.signature, real, leaves)
-            refuse_other_histories(source, self.arguments, self.signature, real, values)
+        refuse_other_autograd_leaves(source, self.signature, values, tensors.tabled)
+        count = len(self.signature.index_map.slots)  # symbolic sizes are among these
+        numbered = [*(leaves[slot] for slot in self.signature.leaf_numbers), *leaves[count:]]
+        refuse_other_relations(source, relations_of(self.arguments, Scope.of(self.signature)), values, numbered)
 
     def refuse_other_numbers(self, leaves: list[str]) -> None:
         """Compares symbolic sizes with what the trace assumed of them, and values that it read."""
@@ -202,10 +199,8 @@ class _GuardWriter:
             self.source.refuse_if(f"{leaves[slot]}.tolist() != {self.source.const(values, 'values')}")
 
     def refuse_other_ids(self, values: list[str]) -> None:
-        """Compares which tensors objects know by their ids: those that they knew, and no others."""
+        """Compares that objects know no other tensors by their ids than they knew."""
         known = self.arguments.identified
-        for position, number in known.items():
-            self.source.refuse_if(f"id({values[position]}) != {number}")
         others = ", ".join(f"id({name})" for position, name in enumerate(values) if position not in known)
         if self.arguments.addresses and others:
             addresses = self.source.const(self.arguments.addresses, "addresses")

@@ -19,7 +19,7 @@ import torch
 
 from subclass_aot._stack import pass_on_interruption
 from subclass_aot.call import Arguments
-from subclass_aot.facts import Fact, Facts, Kind, Told, source_of, words_of
+from subclass_aot.facts import Fact, Facts, Kind, source_of, words_of
 from subclass_aot.facts import fact as values
 from subclass_aot.saved.codec import Encoder
 from subclass_aot.saved.refused import Refused, at
@@ -80,7 +80,7 @@ def told(facts: Facts) -> Facts:
         except Refused:  # words are all there is
             exact = words_of(fact)
         if exact is not None:
-            found.append(fact._replace(value=Told(words_of(fact), exact), within=""))
+            found.append(fact._replace(value=values.Told(words_of(fact), exact), within=""))
     return tuple(found)
 
 

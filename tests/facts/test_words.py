@@ -84,7 +84,7 @@ def test_difference_names_what_differs_and_nothing_else() -> None:
 def test_tensors_with_one_history_are_named() -> None:
     x = torch.ones(3)
     found = of(torch.add, x[1:], x[:2])
-    assert found["history of args[0] and args[1]"] == "one"
+    assert found["history of args[0]"] == "one with args[1]"
     assert found["storage offset of args[0]"] == "1"
 
 

@@ -11,13 +11,9 @@ import torch
 from subclass_aot import TwoTensor, trace_joint
 from subclass_aot.call import Arguments
 from subclass_aot.codegen import GuardedSource
+from subclass_aot.facts import Scope, relations_of
 from subclass_aot.flatten import FlattenPlan
-from subclass_aot.guards.aliasing_guards import (
-    leaves_of,
-    refuse_other_autograd_leaves,
-    refuse_other_histories,
-    refuse_other_storages,
-)
+from subclass_aot.guards.aliasing_guards import refuse_other_autograd_leaves, refuse_other_relations
 
 pytestmark = pytest.mark.usefixtures("either_way")
 
@@ -30,13 +26,11 @@ def writes(*args: Any) -> Any:
 def guard_of(fn: Callable[..., Any], *args: Any) -> Callable[..., bool]:
     """Returns what tells whether other values have to do with one another what these have."""
     signature, arguments = trace_joint(fn, *args).signature, Arguments.of(fn, args, {})
-    leaves = leaves_of(arguments, signature)
     source = GuardedSource("guard", "values, leaves", "", (False, "False"))
     values = [f"values[{i}]" for i in range(len(arguments.values))]
-    names = [f"leaves[{i}]" for i in range(len(leaves))]
-    refuse_other_autograd_leaves(source, arguments, signature, values)
-    refuse_other_storages(source, signature, leaves, names)
-    refuse_other_histories(source, arguments, signature, leaves, values)
+    names = [f"leaves[{i}]" for i in range(len(signature.leaf_numbers))]
+    refuse_other_autograd_leaves(source, signature, values)
+    refuse_other_relations(source, relations_of(arguments, Scope.of(signature)), values, names)
     source.line("return True")
     fits = source.build()
     return lambda *others: bool(fits(others, FlattenPlan.of(list(others)).unwrap(list(others))))
