@@ -72,15 +72,24 @@ def names_in(code: types.CodeType) -> Iterable[str]:
 
 def stored_globals(code: types.CodeType) -> Iterator[str]:
     """Yields the globals that a function, or one inside it, assigns or deletes; they need not be there before."""
+    return _stored(code, ("STORE_GLOBAL", "DELETE_GLOBAL"))
+
+
+def stored_attributes(code: types.CodeType) -> Iterator[str]:
+    """Yields the attributes that a function, or one inside it, assigns or deletes, of whatever has them."""
+    return _stored(code, ("STORE_ATTR", "DELETE_ATTR"))
+
+
+def _stored(code: types.CodeType, instructions: tuple[str, ...]) -> Iterator[str]:
     if not is_on("bytecode"):  # any name may be one of them
         yield from names_in(code)
         return
     for step in dis.get_instructions(code):
-        if step.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
+        if step.opname in instructions:
             yield step.argval
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from stored_globals(constant)
+            yield from _stored(constant, instructions)
 
 
 class Read(NamedTuple):

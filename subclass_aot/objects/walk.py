@@ -37,11 +37,12 @@ from subclass_aot.objects.nodes import (
     with_other_ids,
 )
 from subclass_aot.objects.untracked_state import NotStepped, generators, is_stepped, refuse_changed, state_of
-from subclass_aot.objects.ways import Entry, Way
+from subclass_aot.objects.ways import Entry, Pinned, Way
 from subclass_aot.tables import (
     ATOMS,
     HOOKS,
     MODULE_TABLES,
+    Reached,
     Table,
     extras_of,
     stands_for_another,
@@ -83,6 +84,7 @@ class Objects:
         leaves: The nodes of flattened arguments, by their positions.
         watched: What cannot be looked into, and tells what it holds.
         identities: Tensors that the objects may know by their ids, by these.
+        reached: The positions of classes, and of their methods that may run.
     """
 
     # More than ten attributes: four tables of what was found, two of where the walk is, and what it was asked for.
@@ -105,6 +107,8 @@ class Objects:
         self._later: deque[int] = deque()
         self._holding_tensors = 0
         self._module_name: str | None = None
+        self._may_run = Reached()
+        self.reached: list[int] = []
 
     @property
     def modules(self) -> list[tuple[str, torch.nn.Module]]:
@@ -167,7 +171,23 @@ class Objects:
     def walk(self) -> None:
         """Looks into what was noted only. Not by recursion: lists of users may be linked, and long."""
         while self._later:
-            self._fill(self._later.popleft())
+            while self._later:
+                self._fill(self._later.popleft())
+            for method in self._may_run.methods():
+                self._reach(method, method.__qualname__)
+
+    def _reach(self, value: object, path: str) -> None:
+        """Notes a class, or a function in one: it is the same at each call, whatever leads there."""
+        if self.position_of(value) is None:
+            self._object(value, path, Way(Pinned(value)), True)
+            position = self.position_of(value)
+            if position is not None:
+                self.reached.append(position)
+
+    def _reach_classes(self, cls: type) -> None:
+        """Notes a class, and those it derives from, of which the user may change attributes."""
+        for base in self._may_run.add_class(cls):
+            self._reach(base, base.__qualname__)
 
     def _node(self, value: Any, path: str, way: Way, pinned: bool) -> Node:
         """Notes what stands at a path; what an object holds is looked into later."""
@@ -175,6 +195,9 @@ class Objects:
         if kind is int and value >= 2 and path in self._changing:  # sizes of zero and one are no symbols
             self.tensors.append(HeldTensor(sized(value), path, pinned, True))
             return NumberAt(len(self.tensors) - 1)
+        if issubclass(kind, type):
+            self._reach_classes(value)
+            return ValueAt(value)
         if kind in ATOMS:
             return ValueAt(value)
         if is_weak(value):  # before all else: a proxy says that it is a tensor if it leads to one
@@ -218,6 +241,10 @@ class Objects:
         position = self._position[id(value)] = len(self.holders)
         pinned = pinned or isinstance(value, torch.nn.Module)  # guards compare modules by identity
         self.holders.append(Holder(path, value, way, pinned, [(t, []) for t in tables], only_grows))
+        if isinstance(value, types.FunctionType):
+            self._may_run.add_function(value)
+        elif not isinstance(value, type):
+            self._reach_classes(kind)
         self._later.append(position)
         return ObjectAt(position)
 
@@ -346,7 +373,7 @@ class Objects:
                 entries += [(key, ValueAt(value)) for key, value in table.read(holder.value)]
                 continue
             for number, (key, value) in enumerate(table.read(holder.value)):
-                path = str(key) if table.kind in ("cells", "globals") else holder.path + table.step(key)
+                path = table.path(holder.path, key)
                 if table.kind in HOOKS:  # each has a number of the process
                     path = f"{holder.path}.{table.kind}[{number}]"
                 key_node = key

@@ -28,7 +28,7 @@ from subclass_aot.outcome.recipes import (
     Weak,
 )
 from subclass_aot.symbols import is_symbolic
-from subclass_aot.tables import HOOKS, Table, can_be_made, is_object, limit_of, object_tables
+from subclass_aot.tables import HOOKS, Table, can_be_made, is_object, object_tables
 from subclass_aot.weak import is_weak, referent, weak_kind
 
 _NEW_PARAMETER = """{path}: the function assigns another parameter here.
@@ -235,7 +235,7 @@ class Reader:
 
     def _object_with(self, value: object, tables: list[Table], path: str) -> Recipe:
         """Returns how an object is made by what it holds. An older one without tensors stays the same object."""
-        made = NewObject(type(value), like=limit_of(value))
+        made = NewObject(type(value), like=Table.limit_of(value))
         leaves, objects, count = len(self.leaves), len(self.objects), len(self.new)
         self.new.append(made)
         recipe = self._note(value, count)

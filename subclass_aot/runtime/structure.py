@@ -20,6 +20,7 @@ import torch
 
 from subclass_aot import _torch, hooks
 from subclass_aot.runtime.reads import can_be_watched, noticed
+from subclass_aot.tables import Reached, tables_of
 
 _TABLES = (_torch.PARAMETERS, _torch.BUFFERS)
 _HOOKS = _torch.MODULE_HOOKS
@@ -50,7 +51,8 @@ class Structure:
         """
         self.modules = dict(module.named_modules())
         reader = _Reader(self.modules)
-        self.key: Any = tuple(reader.of_module(path, m, () if path else skip) for path, m in self.modules.items())
+        of_modules = [reader.of_module(path, m, () if path else skip) for path, m in self.modules.items()]
+        self.key: Any = (*of_modules, *reader.of_classes(map(type, self.modules.values())))
         self.scalars = reader.scalars
         self.places = reader.places
         self._tables = reader.tables
@@ -123,6 +125,29 @@ class _Reader:
             attributes[name] = ...
         described = tuple((name, self._attribute(name, attributes[name])) for name in sorted(attributes))
         return path, type(module), shapes, children, described
+
+    def of_classes(self, classes: Iterable[type]) -> Iterator[Any]:
+        """Yields what the classes of modules hold, and what globals their methods name, to be compared with `==`."""
+        reached, seen, todo = Reached(), set[object](), list[object](classes)
+        while todo:
+            for value in todo:
+                for cls in reached.add_class(value) if isinstance(value, type) else ():
+                    self.items += cls, tuple([x for item in vars(cls).items() for x in item])
+                    (table,) = tables_of(cls, True, None, False)
+                    yield cls, tuple((name, self._of(x)) for name, x in table.read(cls))
+                if isinstance(value, types.FunctionType):
+                    reached.add_function(value)
+            todo = [method for method in reached.methods() if method not in seen]
+            seen.update(todo)
+            for function in todo[:]:
+                for table in tables_of(function, True, None, False):
+                    if table.kind == "globals":
+                        named = table.read(function)
+                        for name, value in named:
+                            self.items += (table.mapping(function), name), (value,)
+                        yield function, tuple((name, self._of(value)) for name, value in named)
+                        todo += [x for _, x in named if isinstance(x, type | types.FunctionType) and x not in seen]
+                        seen.update(todo)
 
     def _attribute(self, name: str, value: object) -> Any:
         if name in _AROUND and isinstance(value, dict):  # hooks, by numbers that differ from module to module
