@@ -182,7 +182,10 @@ def why_without_base(view: torch.Tensor, shared: Sequence[str]) -> str:
 
 def shares_with(view: torch.Tensor, base: WrapperTensor) -> bool:
     """Returns whether a view shares an element of a field with what it leaves out of `base`."""
-    of_view, of_base = view.numel(), base.numel()
+    return _shares(view, base, view.numel(), base.numel())
+
+
+def _shares(view: torch.Tensor, base: WrapperTensor, of_view: int, of_base: int) -> bool:
     for name in base.__tensor_flatten__()[0]:
         if getattr(view, name).numel() * of_base > getattr(base, name).numel() * of_view:
             return True
@@ -198,8 +201,9 @@ def remember_shared_fields(
         return
     if func in OF_ALL_ELEMENTS and ORIGIN not in base.__dict__:
         return
-    is_symbolic = type(base.numel()) is not int or type(first.numel()) is not int  # a write finds out then
-    if ORIGIN in base.__dict__ or is_symbolic or shares_with(first, base):
+    of_view, of_base = first.numel(), base.numel()
+    is_symbolic = type(of_view) is not int or type(of_base) is not int  # a write finds out then
+    if ORIGIN in base.__dict__ or is_symbolic or _shares(first, base, of_view, of_base):
         remember_view(made, base, func, args, kwargs)
 
 

@@ -214,6 +214,7 @@ def viewing(cls: type[WrapperTensor], func: Operator) -> Handler:
     view = views.IN_PLACE.get(func, func)
     is_in_place, may_change_nothing = view is not func, view in _MAY_CHANGE_NOTHING
     declaration = cls.__wrapper_declaration__
+    are_several = view in SEVERAL
     are_declared, has_blocks = declaration.views is not None, declaration.has_blocks
     may_read_through = declaration.fallback == "plain" and not is_in_place
     reads_through = may_read_through and (not are_declared or has_blocks and view not in CUTS)
@@ -241,7 +242,7 @@ def viewing(cls: type[WrapperTensor], func: Operator) -> Handler:
             self.__dict__.update(parts)
             remember_change(self, view, args, kwargs)
             return self
-        made = _wrapped(self, parts, func in SEVERAL)
+        made = _wrapped(self, parts, are_several)
         remember_shared_fields(made, self, func, args, kwargs)
         return made
 
