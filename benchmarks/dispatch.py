@@ -18,7 +18,7 @@ from subclass_aot.benchmark import Budget, Side, compare
 from subclass_aot.tensors import Int4Weight
 
 ADD = Target.faster(4, "eager add against torch's TwoTensor")
-VIEW = Target.within(20, "eager views of int8 weights, against a dense tensor's")
+VIEW = Target.within(13, "eager views of int8 weights, against a dense tensor's")
 DETACH = Target.faster(8, "eager detach against torch's TwoTensor")
 
 

@@ -1,4 +1,4 @@
-"""What functions do, as their bytecode tells: the one file that knows instructions of CPython 3.11 to 3.13.
+"""Reads what functions do from their bytecode: the one file that knows instructions of CPython 3.11 to 3.13.
 
 Whoever asks has a way that is right without an answer, and is slower or refuses: so an instruction that is not known
 here means "something else". With a new Python, run `tests/test_bytecode.py`.
@@ -72,19 +72,28 @@ def names_in(code: types.CodeType) -> Iterable[str]:
 
 def stored_globals(code: types.CodeType) -> Iterator[str]:
     """Yields the globals that a function, or one inside it, assigns or deletes; they need not be there before."""
+    return _stored(code, ("STORE_GLOBAL", "DELETE_GLOBAL"))
+
+
+def stored_attributes(code: types.CodeType) -> Iterator[str]:
+    """Yields the attributes that a function, or one inside it, assigns or deletes, of whatever has them."""
+    return _stored(code, ("STORE_ATTR", "DELETE_ATTR"))
+
+
+def _stored(code: types.CodeType, instructions: tuple[str, ...]) -> Iterator[str]:
     if not is_on("bytecode"):  # any name may be one of them
         yield from names_in(code)
         return
     for step in dis.get_instructions(code):
-        if step.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
+        if step.opname in instructions:
             yield step.argval
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from stored_globals(constant)
+            yield from _stored(constant, instructions)
 
 
 class Read(NamedTuple):
-    """What a function reads.
+    """The names and constants that a function reads.
 
     Attributes:
         globals: Names of its module.
@@ -118,7 +127,7 @@ def reads_of(code: types.CodeType) -> Read | None:
 
 
 class Stored(NamedTuple):
-    """What a function does to what is not its own.
+    """The effects of a function on what is not its own.
 
     Attributes:
         others: What it stores elsewhere, in words.

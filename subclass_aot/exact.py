@@ -83,6 +83,8 @@ def items_of(holder: object) -> tuple[Any, ...]:
             return (object.__getattribute__(*holder),)
         except AttributeError:
             return ()
+    if isinstance(holder, type):
+        return tuple([x for item in vars(holder).items() for x in item])
     table = holder if isinstance(holder, dict) else holder.__dict__
     return tuple([x for item in dict.items(table) for x in item])
 

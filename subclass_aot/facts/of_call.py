@@ -22,7 +22,7 @@ from subclass_aot.facts.modes import MODES, Modes
 from subclass_aot.facts.scope import Scope
 from subclass_aot.flatten import FlattenPlan, SubclassCreationMeta, walk
 from subclass_aot.objects import Holder, nodes
-from subclass_aot.tables import HOOKS, Table, limit_of
+from subclass_aot.tables import HOOKS, Table
 from subclass_aot.weak import is_weak
 
 Places = Mapping[str, str]
@@ -126,7 +126,7 @@ class _Reader:
         is_bare = holder.is_bare and path not in self.scope.written
         if isinstance(value, torch.nn.Module) or is_bare and not is_function and not is_tensor:
             yield Fact(path, Kind.IDENTITY, Itself(value), of_call, label)
-        limit = limit_of(value)
+        limit = Table.limit_of(value)
         if limit is not None:
             yield Fact(path, Kind.LIMIT, constant(limit), of_call, label)
         if holder.only_grows:
@@ -145,7 +145,7 @@ class _Reader:
     ) -> Iterator[Fact]:
         """Yields what one table of an object holds."""
         path, kind = holder.path, table.kind
-        within = f"{kind} of {label}"
+        within = f"{kind} of {label}" if table.module is None else f"globals of {table.module} in {label}"
         if kind == "members":
             yield from self.members(holder, entries, of_call, within)
             return
@@ -161,7 +161,9 @@ class _Reader:
             yield Fact(path, Kind.KEYS, constant(tuple(keys if in_order else sorted(map(str, keys)))), of_call, within)
         for i, (key, node) in enumerate(entries):
             step = f"[{i}]" if isinstance(key, nodes.TensorAt) or kind in HOOKS else table.step(key)
-            where = str(key) if kind in ("cells", "globals") else (f"{path}.{kind}" if kind in HOOKS else path) + step
+            where = table.path(path, key)
+            if step == f"[{i}]":
+                where = (f"{path}.{kind}" if kind in HOOKS else path) + step
             if isinstance(key, nodes.TensorAt):
                 yield from self.node(f"a key of {path}{step}", key, of_call, f"{within}, {i}")
             if (
@@ -293,7 +295,7 @@ def _structure(treespec: optree.PyTreeSpec) -> tuple[Any, ...]:
 
 
 class _Origins:
-    """Whether the arguments of a call lead to each object and tensor first, and not the function.
+    """The objects and tensors to which the arguments of a call lead first, and not the function.
 
     Attributes:
         objects: By the position of an object.
@@ -357,12 +359,17 @@ _OF_CALL = re.compile(r"(a key of )?(args|kwargs)(\W|$)")
 
 
 def is_of_call(path: str) -> bool:
-    """Tells whether something is reached by the arguments, and not by the function alone, by what the user calls it."""
+    """Returns whether something is reached by the arguments, and not by the function alone, by what the user calls
+    it.
+    """
     return _OF_CALL.match(path) is not None
 
 
 def _links(arguments: Arguments, of_call: Sequence[bool]) -> list[Linked]:
-    """Names each object. Those of the call and those of the function are counted apart, since a file may go without."""
+    """Returns a name for each object.
+
+    Those of the call and those of the function are counted apart, since a file may go without.
+    """
     counts = {"call": 0, "function": 0}
     found = []
     for holder, is_of in zip(arguments.objects.holders, of_call, strict=True):

@@ -23,7 +23,7 @@ from subclass_aot.objects.comparisons import (
 from subclass_aot.objects.holders import Entries, Holder
 from subclass_aot.objects.nodes import Node, NumberAt, ObjectAt, TensorAt, TupleAt, ValueAt, WeakAt, sized
 from subclass_aot.objects.walk import Objects
-from subclass_aot.tables import Table, limit_of
+from subclass_aot.tables import Table
 from subclass_aot.weak import REFERENT, is_weak, referent
 
 _ABSENT = object()
@@ -75,6 +75,9 @@ class ObjectGuards:
             position = self.objects.position_of(part)
             if position is not None and position not in self._locals:
                 self.holder(self.source.const(part, hint), position)
+        for position in self.objects.reached:
+            if position not in self._locals:
+                self.holder(self.source.const(self.objects.holders[position].value, "reached"), position)
 
     def constant(self, name: str, value: Any) -> None:
         """Compares with a Python value: equal, and of one type. What has no useful equality must be the same object."""
@@ -179,7 +182,7 @@ class ObjectGuards:
         is_function = isinstance(holder.value, types.FunctionType)
         if is_module or is_function or holder.is_bare and holder.path not in self.written:
             self.source.refuse_if(f"{name} is not {self.source.const(holder.value, holder.path)}")
-            if not is_module and node.position not in self._locals:  # `pinned` looks into modules
+            if not is_module and node.position not in self._locals:  # `pinned` walks modules
                 self.holder(self.source.const(holder.value, holder.path), node.position)
         elif node.position in self._locals:
             self.source.refuse_if(f"{name} is not {self._locals[node.position]}")
@@ -189,7 +192,7 @@ class ObjectGuards:
             self.holder(name, node.position)
 
     def matters(self, holder: Holder) -> bool:
-        """Tells whether there is something to compare: most functions hold nothing."""
+        """Returns whether there is something to compare: most functions hold nothing."""
         bare = isinstance(holder.value, types.FunctionType) and not any(entries for _, entries in holder.tables)
         return not bare or holder.path in self.written
 
@@ -222,7 +225,9 @@ class ObjectGuards:
             case "cells":
                 self._cells(holder.value, entries)
             case "globals":
-                self._globals(holder.value, entries)
+                self._globals(holder.value, table, entries)
+            case "class":
+                self._class(name, holder.value, entries)
             case "partial":
                 self._partial(name, entries)
             case "grad":
@@ -252,7 +257,7 @@ class ObjectGuards:
 
     def _limit(self, name: str, holder: Holder) -> None:
         """Compares what a container has beside its contents."""
-        limit = limit_of(holder.value)
+        limit = Table.limit_of(holder.value)
         different = f"is not {self.source.const(limit, 'factory')}" if callable(limit) else f"!= {limit}"
         self.source.refuse_if(f"{name} {different}")
 
@@ -335,7 +340,7 @@ class ObjectGuards:
             same = self.source.const(same_keys, "same_keys")
             self.source.refuse_if(f"not {same}({name}, {self.source.const(tuple(keys), 'keys')})")
             plain = name
-            if type(holder.value).get is not dict.get:  # what a class makes of `get` is not asked
+            if type(holder.value).get is not dict.get:  # what a class makes of `get` does not count
                 plain = self.source.fresh(f"{name}_items")
                 self.source.line(f"{plain} = {self.source.const(dict, 'dict')}({name})")
             self._by_name(plain, entries)
@@ -380,8 +385,18 @@ class ObjectGuards:
             self.source.line(f"{part} = {cell}.cell_contents")
             self.node(part, node)
 
-    def _globals(self, function: types.FunctionType, entries: Entries) -> None:
-        local = self.source.const(function.__globals__, "module_globals")
+    def _class(self, name: str, cls: type, entries: Entries) -> None:
+        """Compares the attributes of a class that are data, and how many it has of any kind."""
+        local = self.source.const(vars(cls), f"{name}_attributes")
+        self.tables.append(name)
+        # Python itself puts names into a class, as `copy` does: then its data is counted.
+        names = self.source.const(Table.names_of_data, "names_of_data")
+        known = self.source.const(tuple(key for key, _ in entries), "names")
+        self.source.refuse_if(f"len({local}) != {len(vars(cls))} and {names}({name}) != {known}")
+        self._by_name(local, entries)
+
+    def _globals(self, function: types.FunctionType, table: Table, entries: Entries) -> None:
+        local = self.source.const(table.mapping(function), "module_globals")
         for key, _ in entries:  # all other globals may change
             self.tables.append(f"({local}, {key!r})")
         self._by_name(local, entries)

@@ -37,11 +37,12 @@ from subclass_aot.objects.nodes import (
     with_other_ids,
 )
 from subclass_aot.objects.untracked_state import NotStepped, generators, is_stepped, refuse_changed, state_of
-from subclass_aot.objects.ways import Entry, Way
+from subclass_aot.objects.ways import Entry, Pinned, Way
 from subclass_aot.tables import (
     ATOMS,
     HOOKS,
     MODULE_TABLES,
+    Reached,
     Table,
     extras_of,
     stands_for_another,
@@ -81,11 +82,12 @@ class Objects:
         holders: The objects.
         tensors: The tensors.
         leaves: The nodes of flattened arguments, by their positions.
-        watched: What cannot be looked into, and tells what it holds.
+        watched: What cannot be walked, and gives its state.
         identities: Tensors that the objects may know by their ids, by these.
+        reached: The positions of classes, and of their methods that may run.
     """
 
-    # More than ten attributes: four tables of what was found, two of where the walk is, and what it was asked for.
+    # More than ten attributes: four tables of what was found, two of where the walk is, and its options.
 
     def __init__(
         self,
@@ -105,6 +107,8 @@ class Objects:
         self._later: deque[int] = deque()
         self._holding_tensors = 0
         self._module_name: str | None = None
+        self._may_run = Reached()
+        self.reached: list[int] = []
 
     @property
     def modules(self) -> list[tuple[str, torch.nn.Module]]:
@@ -122,7 +126,7 @@ class Objects:
         Raises:
             PlanError: It is too much.
         """
-        # Other functions of the file of the first one are the user's, too: the globals that they name are looked into.
+        # Other functions of the file of the first one are the user's, too: the globals that they name are walked.
         if pinned and isinstance(value, types.FunctionType) and self._module_name is None:
             self._module_name = value.__module__
         node = self._node(value, path, way or Way(path), pinned)
@@ -145,7 +149,7 @@ class Objects:
                 yield position, self._built(node, values, stand_ins)
 
     def watch(self, path: str, value: object) -> None:
-        """Notes the state of what cannot be looked into, if it tells it."""
+        """Notes the state of what cannot be walked, if it gives it."""
         state = state_of(value)
         if state is not None:
             self.watched.append(Watched(path, value, state))
@@ -165,16 +169,35 @@ class Objects:
         refuse_changed(self.watched)
 
     def walk(self) -> None:
-        """Looks into what was noted only. Not by recursion: lists of users may be linked, and long."""
+        """Walks what was noted only. Not by recursion: lists of users may be linked, and long."""
         while self._later:
-            self._fill(self._later.popleft())
+            while self._later:
+                self._fill(self._later.popleft())
+            for method in self._may_run.methods():
+                self._reach(method, method.__qualname__)
+
+    def _reach(self, value: object, path: str) -> None:
+        """Notes a class, or a function in one: it is the same at each call, whatever leads there."""
+        if self.position_of(value) is None:
+            self._object(value, path, Way(Pinned(value)), True)
+            position = self.position_of(value)
+            if position is not None:
+                self.reached.append(position)
+
+    def _reach_classes(self, cls: type) -> None:
+        """Notes a class, and those it derives from, of which the user may change attributes."""
+        for base in self._may_run.add_class(cls):
+            self._reach(base, base.__qualname__)
 
     def _node(self, value: Any, path: str, way: Way, pinned: bool) -> Node:
-        """Notes what stands at a path; what an object holds is looked into later."""
+        """Notes what stands at a path; what an object holds is walked later."""
         kind = type(value)
         if kind is int and value >= 2 and path in self._changing:  # sizes of zero and one are no symbols
             self.tensors.append(HeldTensor(sized(value), path, pinned, True))
             return NumberAt(len(self.tensors) - 1)
+        if issubclass(kind, type):
+            self._reach_classes(value)
+            return ValueAt(value)
         if kind in ATOMS:
             return ValueAt(value)
         if is_weak(value):  # before all else: a proxy says that it is a tensor if it leads to one
@@ -218,6 +241,10 @@ class Objects:
         position = self._position[id(value)] = len(self.holders)
         pinned = pinned or isinstance(value, torch.nn.Module)  # guards compare modules by identity
         self.holders.append(Holder(path, value, way, pinned, [(t, []) for t in tables], only_grows))
+        if isinstance(value, types.FunctionType):
+            self._may_run.add_function(value)
+        elif not isinstance(value, type):
+            self._reach_classes(kind)
         self._later.append(position)
         return ObjectAt(position)
 
@@ -346,7 +373,7 @@ class Objects:
                 entries += [(key, ValueAt(value)) for key, value in table.read(holder.value)]
                 continue
             for number, (key, value) in enumerate(table.read(holder.value)):
-                path = str(key) if table.kind in ("cells", "globals") else holder.path + table.step(key)
+                path = table.path(holder.path, key)
                 if table.kind in HOOKS:  # each has a number of the process
                     path = f"{holder.path}.{table.kind}[{number}]"
                 key_node = key
@@ -357,7 +384,7 @@ class Objects:
                 if table.kind == "members" and isinstance(value, torch.Tensor):
                     raise PlanError(_IN_SET.format(path=holder.path))
                 if table.is_of_another_file(holder.value, value):
-                    entries.append((key_node, ValueAt(value)))  # compared, and not looked into
+                    entries.append((key_node, ValueAt(value)))  # compared, and not walked
                 elif table.kind == "state":
                     entries.append((key_node, TensorAt(len(self.tensors))))
                     self.tensors.append(HeldTensor(value, path, holder.pinned, of_generator=True))
@@ -366,7 +393,7 @@ class Objects:
                     entries.append((key_node, self._node(value, path, way, holder.pinned)))
 
     def _only_appended_to(self, way: Way) -> bool:
-        """Tells whether a list is reached by a name of a function that appends to it and does nothing else."""
+        """Returns whether a list is reached by a name of a function that appends to it and does nothing else."""
         entry = way.start
         if way.steps or not isinstance(entry, Entry) or entry.table.kind not in ("cells", "globals"):
             return False
@@ -380,7 +407,7 @@ def _restore(before: Iterable[tuple[Table, object, list[tuple[Any, Any]]]]) -> N
 
 
 def _is_more(node: Node) -> bool:
-    """Tells whether a node is more than a constant."""
+    """Returns whether a node is more than a constant."""
     return not isinstance(node, ValueAt) or node.stand_in is not None
 
 

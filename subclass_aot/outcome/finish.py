@@ -141,8 +141,8 @@ class _Writer:
         if table.kind == "weakly":
             return holder
         if table.kind == "globals":
-            return f"{holder}.__globals__"
-        return f"{holder}.__dict__" if table.kind == "attributes" else f"{holder}.{table.kind}"
+            return f"{holder}.__globals__" + ("" if table.module is None else f"[{table.module!r}].__dict__")
+        return f"{holder}.__dict__" if table.kind in ("attributes", "class") else f"{holder}.{table.kind}"
 
     def cell(self, function: str, name: str) -> str:
         return f"{function}.__closure__[{function}.__code__.co_freevars.index({name!r})]"
@@ -227,8 +227,8 @@ class _Writer:
                 self.source.line(f"{set_state}({name}, {entries[0][1]})")
             case "elements" | "members":
                 self.add(name, table, entries)
-            case "slots":
-                put = self.source.const(object.__setattr__, "put")
+            case "slots" | "class":
+                put = self.source.const((object if table.kind == "slots" else type).__setattr__, "put")
                 for key, value in entries:
                     self.source.line(f"{put}({name}, {key}, {value})")
             case _:
@@ -258,8 +258,9 @@ class _Writer:
                 self.add(name, table, assigned)
             return
         for key in removed:
-            if table.kind == "slots":
-                self.source.line(f"{self.source.const(object.__delattr__, 'remove')}({name}, {key})")
+            if table.kind in ("slots", "class"):
+                remove = (object if table.kind == "slots" else type).__delattr__
+                self.source.line(f"{self.source.const(remove, 'remove')}({name}, {key})")
             elif table.kind == "items":
                 self.source.line(f"{self.source.const(_delete_item, 'delete_item')}({name}, {key})")
             else:
@@ -272,7 +273,7 @@ class _Writer:
 
 
 def _reaches(outcome: Outcome, target: int) -> bool:
-    """Tells whether a new object holds itself, perhaps by way of others."""
+    """Returns whether a new object holds itself, perhaps by way of others."""
     seen: set[int] = set()
     todo: list[Recipe] = [New(target)]
     while todo:

@@ -1,7 +1,7 @@
-"""What a module is but for its tensors: two modules of one structure run one compiled function.
+"""Hashable key of a module without its tensors; modules with equal keys share one compilation.
 
 The structure is everything that its forward might read in Python: classes, submodules, the names of parameters and
-buffers, hooks of submodules, and all other attributes. Values that can be taken apart are compared by what they are
+buffers, hooks of submodules, and all other attributes. Values that can be flattened are compared by what they are
 made of, all others by identity, so that nothing is taken for equal which might not be. It is read once, and again when
 anything that it was read from is another object: one call of a C function says whether. Numbers and texts that are
 attributes of modules stand apart, since many are not read (`runtime/reads.py`).
@@ -20,6 +20,7 @@ import torch
 
 from subclass_aot import _torch, hooks
 from subclass_aot.runtime.reads import can_be_watched, noticed
+from subclass_aot.tables import Reached, tables_of
 
 _TABLES = (_torch.PARAMETERS, _torch.BUFFERS)
 _HOOKS = _torch.MODULE_HOOKS
@@ -50,7 +51,8 @@ class Structure:
         """
         self.modules = dict(module.named_modules())
         reader = _Reader(self.modules)
-        self.key: Any = tuple(reader.of_module(path, m, () if path else skip) for path, m in self.modules.items())
+        of_modules = [reader.of_module(path, m, () if path else skip) for path, m in self.modules.items()]
+        self.key: Any = (*of_modules, *reader.of_classes(map(type, self.modules.values())))
         self.scalars = reader.scalars
         self.places = reader.places
         self._tables = reader.tables
@@ -58,7 +60,7 @@ class Structure:
         self._mutable = reader.mutable
 
     def still_holds(self) -> bool:
-        """Whether the module still has it."""
+        """Returns whether the module still has it."""
         return (
             hooks.same_items(self._kept)
             and sum(map(len, self._tables)) == len(self.places)
@@ -66,11 +68,11 @@ class Structure:
         )
 
     def tensors(self) -> dict[str, torch.Tensor | None]:
-        """The parameters and buffers that the module has now, by name."""
+        """Returns the parameters and buffers that the module has now, by name."""
         return {name: table.get(key) for name, table, key in self.places}
 
     def scalars_noticed(self, note: Callable[[tuple[str, str]], None]) -> AbstractContextManager[None]:
-        """Within the block, `note` is told of each number and text that is read: its key in `scalars`."""
+        """Runs a block, and calls `note` with each number and text that is read: its key in `scalars`."""
         return noticed(self.modules, list(self.scalars), note)
 
 
@@ -105,7 +107,7 @@ class _Reader:
         self.items += table, tuple([x for item in table.items() for x in item])
 
     def of_module(self, path: str, module: torch.nn.Module, skip: tuple[str, ...]) -> Any:
-        """A module but for its submodules and its tensors, to be compared with `==`."""
+        """Returns a module but for its submodules and its tensors, to be compared with `==`."""
         self._watch(vars(module))
         self._watch(_torch.submodules_of(module))
         for table in _TABLES:
@@ -124,6 +126,29 @@ class _Reader:
         described = tuple((name, self._attribute(name, attributes[name])) for name in sorted(attributes))
         return path, type(module), shapes, children, described
 
+    def of_classes(self, classes: Iterable[type]) -> Iterator[Any]:
+        """Yields what the classes of modules hold, and what globals their methods name, to be compared with `==`."""
+        reached, seen, todo = Reached(), set[object](), list[object](classes)
+        while todo:
+            for value in todo:
+                for cls in reached.add_class(value) if isinstance(value, type) else ():
+                    self.items += cls, tuple([x for item in vars(cls).items() for x in item])
+                    (table,) = tables_of(cls, True, None, False)
+                    yield cls, tuple((name, self._of(x)) for name, x in table.read(cls))
+                if isinstance(value, types.FunctionType):
+                    reached.add_function(value)
+            todo = [method for method in reached.methods() if method not in seen]
+            seen.update(todo)
+            for function in todo[:]:
+                for table in tables_of(function, True, None, False):
+                    if table.kind == "globals":
+                        named = table.read(function)
+                        for name, value in named:
+                            self.items += (table.mapping(function), name), (value,)
+                        yield function, tuple((name, self._of(value)) for name, value in named)
+                        todo += [x for _, x in named if isinstance(x, type | types.FunctionType) and x not in seen]
+                        seen.update(todo)
+
     def _attribute(self, name: str, value: object) -> Any:
         if name in _AROUND and isinstance(value, dict):  # hooks, by numbers that differ from module to module
             self._watch(value)
@@ -131,7 +156,7 @@ class _Reader:
         return self._of(value)
 
     def _of(self, value: object) -> Any:
-        """What a value is made of, to be compared with `==`."""
+        """Returns the parts of a value, to be compared with `==`."""
         kind = type(value)
         if kind in _SCALARS:
             return kind, value
@@ -188,12 +213,14 @@ class _Plain:
 
 
 def _is_plain_object(value: object) -> bool:
-    """Whether all that an object is stands in its `__dict__`: an instance of a class that is written in Python."""
+    """Returns whether all that an object is stands in its `__dict__`: an instance of a class that is written in
+    Python.
+    """
     kind = type(value)
     plain = kind.__basicsize__ == _Plain.__basicsize__ and hasattr(value, "__dict__")
     return plain and not isinstance(value, type | enum.Enum | torch.nn.Module)
 
 
 def _ids(values: Iterable[object]) -> list[int]:
-    """What a list or a set holds, to be compared by identity."""
+    """Returns the ids of what a list or a set holds, to be compared by identity."""
     return list(map(id, values))

@@ -8,9 +8,9 @@ from subclass_aot.tables.classes import object_tables as object_tables
 from subclass_aot.tables.classes import stands_for_another as stands_for_another
 from subclass_aot.tables.classes import vars_of_number as vars_of_number
 from subclass_aot.tables.of_thread import tables_of_this_thread as tables_of_this_thread
+from subclass_aot.tables.reached import Reached as Reached
 from subclass_aot.tables.table import HOOKS as HOOKS
 from subclass_aot.tables.table import MODULE_TABLES as MODULE_TABLES
 from subclass_aot.tables.table import Table as Table
-from subclass_aot.tables.table import limit_of as limit_of
 from subclass_aot.tables.tables_of import extras_of as extras_of
 from subclass_aot.tables.tables_of import tables_of as tables_of

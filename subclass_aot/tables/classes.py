@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import collections
 import enum
-import sys
 import types
 import weakref
 from collections import OrderedDict, defaultdict, deque
@@ -14,6 +13,7 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
+from subclass_aot.tables.owners import MACHINERY, is_users
 from subclass_aot.tables.table import Table
 
 CONTAINERS = (list, dict, set, deque, OrderedDict, defaultdict)
@@ -29,11 +29,6 @@ _GENERATOR = torch.Generator  # in a trace, another class has its name
 
 _HEAP_TYPE = 1 << 9
 """In `__flags__`: a class that was made by a class statement."""
-
-_MACHINERY = (frozenset(sys.stdlib_module_names) - {"__main__", "argparse", "collections", "types"}) | {
-    "numpy", "optree", "sympy", "pytest", "_pytest", "hypothesis", "tqdm", "PIL", "pandas", "subclass_aot",
-}  # fmt: skip
-"""Top-level packages whose objects are not walked, but for a few of torch's."""
 
 _TORCH_DATA = ("torch.optim", "torch.nn", "torch.distributions", "torch.amp", "torch.testing")
 """Modules of torch whose objects are a program's data, such as distributions and optimizers."""
@@ -86,13 +81,13 @@ def is_data(cls: type) -> bool:
     top = name.split(".")[0]
     if top == "torch":
         return name.startswith(_TORCH_DATA)
-    return top not in _MACHINERY
+    return top not in MACHINERY
 
 
-def is_machinery(module: str) -> bool:
-    """Returns whether a function or class of a module of Python belongs to a library, torch among them."""
-    top = module.split(".")[0]
-    return top == "torch" or top in _MACHINERY
+def has_data(cls: type) -> bool:
+    """Returns whether attributes of a class are walked: a class statement of the user's, and no class of tensors."""
+    kept = (torch.Tensor, enum.Enum, BaseException, tuple)
+    return bool(cls.__flags__ & _HEAP_TYPE) and not issubclass(cls, kept) and is_users(cls.__module__)
 
 
 def can_be_made(cls: type) -> bool:

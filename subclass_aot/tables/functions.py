@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import types
 
-from subclass_aot.bytecode import names_in, stored_globals
-from subclass_aot.tables.classes import is_machinery
+from subclass_aot.bytecode import names_in, stored_attributes, stored_globals
+from subclass_aot.tables.owners import is_machinery, is_users
 from subclass_aot.tables.table import Table
 
 _DEFAULTS = ("__defaults__", "__kwdefaults__")
@@ -23,11 +23,18 @@ def function_tables(function: types.FunctionType, module_name: str | None) -> li
     if not is_library(function):
         found += [Table("slots", _DEFAULTS)] if function.__defaults__ or function.__kwdefaults__ else []
         found.append(Table("attributes", but=_NO_STATE))
-    if function.__module__ == module_name and not is_library(function):
+    if (function.__module__ == module_name or is_users(function.__module__)) and not is_library(function):
         there, stored = function.__globals__, set(stored_globals(function.__code__))
-        names = tuple(n for n in names_in(function.__code__) if n in stored or n in there and _is_state(there[n]))
+        named = names_in(function.__code__)
+        names = tuple(n for n in named if n in stored or n in there and _is_state(there[n]))
         if names:
             found.append(Table("globals", names))
+        for module in named:
+            other = there.get(module)
+            if isinstance(other, types.ModuleType) and is_users(other.__name__):
+                assigned = set(stored_attributes(function.__code__))
+                names = tuple(n for n in named if n in assigned or n in vars(other) and _is_state(vars(other)[n]))
+                found += [Table("globals", names, module=module)] if names else []
     return found
 
 

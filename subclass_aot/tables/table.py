@@ -17,6 +17,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot.tables.of_thread import ThreadTable
+from subclass_aot.tables.owners import is_users
 
 Kind = (
     Literal[
@@ -29,6 +30,7 @@ Kind = (
         "members",
         "cells",
         "globals",
+        "class",
         "partial",
         "grad",
         "state",
@@ -44,7 +46,7 @@ Contents = list[tuple[Any, Any]]
 MODULE_TABLES: tuple[Kind, ...] = _torch.MODULE_TABLES
 """The tables of every module that hold tensors and modules."""
 
-_NAMED = frozenset({"grad", "state", "data", "attributes", "slots", "partial", *_torch.MODULE_TABLES})
+_NAMED = frozenset({"grad", "state", "data", "attributes", "slots", "class", "partial", *_torch.MODULE_TABLES})
 """Kinds of tables of which each key is the name of an attribute."""
 
 HOOKS: tuple[Kind, ...] = _torch.MODULE_HOOKS
@@ -59,15 +61,18 @@ class Table:
         kind: Which; "keys" are those that are objects, "weakly" are the items of a dict that holds its keys or values
             weakly, "grad" is that of a tensor, "data" its memory, "state" that of a generator, and the last are dicts
             of a module.
+            "class" are the attributes of a class that are data.
         only: If not None, only these keys belong to it.
         but: These do not.
         public: Whether names that begin with an underscore do not, either: those are the business of the class.
+        module: Of globals, the name by which a function has the module whose globals they are; else its own.
     """
 
     kind: Kind
     only: tuple[str, ...] | None = None
     but: frozenset[str] = frozenset()
     public: bool = False
+    module: str | None = None
 
     def read(self, holder: object) -> Contents:
         """Returns what stands in the table now."""
@@ -93,6 +98,9 @@ class Table:
             case "state":
                 assert isinstance(holder, torch.Generator)
                 return [("get_state()", _torch.generator_state(holder))]
+            case "class":
+                assert isinstance(holder, type)
+                return [(name, value) for name, value in vars(holder).items() if Table.is_class_data(name, value)]
             case "partial":
                 assert isinstance(holder, functools.partial)
                 return [("func", holder.func), ("args", holder.args), ("keywords", holder.keywords)]
@@ -106,9 +114,9 @@ class Table:
         return key not in self.but and not (self.public and isinstance(key, str) and key.startswith("_"))
 
     def is_of_another_file(self, holder: object, value: object) -> bool:
-        """Returns whether a global of a function is a function that another file defines."""
-        is_function = self.kind == "globals" and isinstance(value, types.FunctionType)
-        return is_function and value.__module__ != holder.__module__
+        """Returns whether a global of a function is a function of a library that another file defines."""
+        is_function = type(value) is types.FunctionType and not is_users(value.__module__)
+        return self.kind == "globals" and is_function and value.__module__ != holder.__module__
 
     def mapping(self, holder: object) -> dict[Any, Any]:
         """Returns the dict behind a table that is one."""
@@ -117,7 +125,7 @@ class Table:
             return holder
         if self.kind == "globals":
             assert isinstance(holder, types.FunctionType)
-            return holder.__globals__
+            return holder.__globals__ if self.module is None else vars(holder.__globals__[self.module])
         found: dict[Any, Any] = holder.__dict__ if self.kind == "attributes" else holder.__dict__[self.kind]
         return found.mine if type(found) is ThreadTable else found
 
@@ -144,6 +152,8 @@ class Table:
             case "state":
                 assert isinstance(holder, torch.Generator)
                 _torch.set_generator_state(holder, dict(contents)["get_state()"])
+            case "class":
+                _write_class(holder, dict(contents))
             case "partial":
                 partial: Any = holder  # its type stub does not know of `__setstate__`
                 partial.__setstate__((*(v for _, v in contents), holder.__dict__ or None))
@@ -190,6 +200,12 @@ class Table:
                 return f".keys()[{key}]"
         return f"[{key!r}]" if not isinstance(key, torch.Tensor) else "[a tensor]"
 
+    def path(self, holder: str, key: object) -> str:
+        """Returns where the user finds what stands at `key`, by the path of the holder."""
+        if self.kind in ("cells", "globals"):
+            return str(key) if self.module is None else f"{self.module}.{key}"
+        return holder + self.step(key)
+
     @staticmethod
     def refill(holder: object, values: list[Any]) -> None:
         """Makes a list, a deque or a set hold `values` and nothing else, also where a signal interrupts this.
@@ -223,12 +239,33 @@ class Table:
             v is w and (k is j or Table.key_of(k) == Table.key_of(j)) for (k, v), (j, w) in zip(one, other, strict=True)
         )
 
+    @staticmethod
+    def is_class_data(name: str, value: object) -> bool:
+        """Returns whether an attribute of a class is data: no method, no property, and none of Python's own."""
+        of_python = name.startswith("__") and name.endswith("__") or name == "_abc_impl"
+        return not of_python and not isinstance(value, type) and not hasattr(type(value), "__get__")
 
-def limit_of(value: object) -> Any:
-    """Returns what a container has beside its contents: a `defaultdict`'s factory, a `deque`'s greatest length."""
-    if isinstance(value, defaultdict):
-        return value.default_factory
-    return value.maxlen if isinstance(value, deque) else None
+    @staticmethod
+    def names_of_data(cls: type) -> tuple[str, ...]:
+        """Returns the names of the attributes of a class that are data."""
+        return tuple([name for name, value in vars(cls).items() if Table.is_class_data(name, value)])
+
+    @staticmethod
+    def limit_of(value: object) -> Any:
+        """Returns what a container has beside its contents: a `defaultdict`'s factory, a `deque`'s greatest length."""
+        if isinstance(value, defaultdict):
+            return value.default_factory
+        return value.maxlen if isinstance(value, deque) else None
+
+
+def _write_class(holder: object, contents: dict[Any, Any]) -> None:
+    """Gives a class these attributes that are data, and no others. Its metaclass is not asked."""
+    assert isinstance(holder, type)
+    for name in Table.names_of_data(holder):
+        if name not in contents:
+            type.__delattr__(holder, name)
+    for name, value in contents.items():
+        type.__setattr__(holder, name, value)
 
 
 def _dict_methods(mapping: dict[Any, Any]) -> type[dict[Any, Any]]:

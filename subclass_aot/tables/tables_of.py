@@ -10,7 +10,7 @@ import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
 from subclass_aot import _torch
-from subclass_aot.tables.classes import is_object, object_tables, stands_for_another
+from subclass_aot.tables.classes import has_data, is_object, object_tables, stands_for_another
 from subclass_aot.tables.functions import function_tables, is_library
 from subclass_aot.tables.table import HOOKS, MODULE_TABLES, Table
 
@@ -40,6 +40,8 @@ def tables_of(value: object, pinned: bool, module_name: str | None, whole_module
         return function_tables(value, module_name) if pinned or not is_library(value) else []
     if type(value) is functools.partial:
         return [Table("partial")]
+    if isinstance(value, type) and has_data(value):
+        return [Table("class")]
     if isinstance(value, _SEALED):
         return []
     if stands_for_another(value):

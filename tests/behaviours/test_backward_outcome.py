@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import gc
+import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -640,6 +641,72 @@ def by_autograd_grad(compile: Compile) -> list[Any]:
     return found
 
 
+@program
+def in_one_compiled_function_inside_another(compile: Compile) -> list[Any]:
+    state: dict[str, Any] = {}
+    inner = compile(hooked(lambda gradient: state.__setitem__("gradient", gradient)))
+    return steps(compile(lambda x: inner(x).sin()), lambda: state)
+
+
+@program
+def in_several_threads(compile: Compile) -> list[Any]:
+    log: list[Any] = []
+    function = compile(hooked(lambda gradient: log.append(gradient)))
+    threads = [threading.Thread(target=lambda i=i: function(leaf(i)).sum().backward()) for i in range(4)]  # type: ignore[misc]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sorted(seen(log))
+
+
+@program
+def of_a_leaf_that_the_function_makes(compile: Compile) -> list[Any]:
+    log: list[Any] = []
+
+    def function(x: Any) -> Any:
+        made = (x * 2).detach().requires_grad_()
+        y = made * 3
+        y.register_hook(lambda gradient: log.append(gradient))
+        return made, (y * y).sum()
+
+    compiled, found = compile(function), []
+    for i in range(2):
+        made, loss = compiled(torch.full((3,), i + 1.0))
+        loss.backward()
+        found += seen([made.grad, log])
+    return found
+
+
+@program
+def what_a_gradient_looks_like(compile: Compile) -> list[Any]:
+    state: dict[str, Any] = {}
+
+    def hook(gradient: Any) -> None:
+        state.update(shape=tuple(gradient.shape), more=gradient.shape[0] + 1, mean=gradient.mean())
+
+    function, found = compile(hooked(hook)), []
+    for size in range(2, 5):
+        function(leaf(0, size)).sum().backward()
+        found.append(seen(state))
+    return found
+
+
+@program
+def while_others_add_to_the_gradient(compile: Compile) -> list[Any]:
+    weight, log = torch.nn.Parameter(torch.ones(2)), []
+
+    def function() -> Any:
+        y = weight * 1
+        y.register_hook(lambda gradient: log.append(gradient))
+        return y.sum()
+
+    compiled = compile(function)
+    for _ in range(3):
+        compiled().backward()
+    return seen([weight.grad, log])
+
+
 # -- retain_grad -------------------------------------------------------------------------------------------------------
 
 
@@ -727,6 +794,7 @@ ON_REAL_TENSORS = {"after_several_calls", "twice_where_hooks_read_what_they_left
 
 UNLIKE_TORCH_COMPILE = {
     "from_some_results": "what Dynamo captures is one node of autograd's graph",
+    "in_several_threads": "Dynamo compiles in one thread at a time",
     "after_what_hooks_only_read_has_changed": 'Dynamo keeps what the hook read first, with backend="eager", too',
 }
 

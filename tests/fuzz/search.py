@@ -18,14 +18,15 @@ from tests.fuzz.captured import captured, check_captured
 from tests.fuzz.optimizers import DrawnOptimizer, check_optimizer, optimizers
 from tests.fuzz.oracle import check_program
 from tests.fuzz.programs import Program, mode_of, programs
+from tests.fuzz.state import DrawnState, check_state, states
 
 _PROGRAMS_PER_ROUND = 100  # of one seed for hypothesis; few, so that the end is near when the time is over
 
-Drawn = Program | DrawnOptimizer
+Drawn = Program | DrawnOptimizer | DrawnState
 
 
 def check_drawn(drawn: Drawn, torch_compile: bool = False) -> None:
-    """Compares a program, or steps of an optimizer, with eager mode.
+    """Compares a program, steps of an optimizer, or calls that change state, with eager mode.
 
     Args:
         drawn: What was drawn.
@@ -36,6 +37,8 @@ def check_drawn(drawn: Drawn, torch_compile: bool = False) -> None:
     """
     if isinstance(drawn, DrawnOptimizer):
         check_optimizer(drawn, *[captured] * torch_compile)
+    elif isinstance(drawn, DrawnState):
+        check_state(drawn, *[captured] * torch_compile)
     else:
         (check_captured if torch_compile else check_program)(drawn)
 
@@ -61,7 +64,7 @@ def fuzz(minutes: float, seed: int, check: Callable[[Drawn], object] = check_dra
         count += 1
         check(program)
 
-    strategy = hypothesis.given(st.one_of(*[programs(everything=True)] * 7, optimizers()))
+    strategy = hypothesis.given(st.one_of(*[programs(everything=True)] * 6, optimizers(), states()))
     options = hypothesis.settings(
         max_examples=_PROGRAMS_PER_ROUND,
         database=None,
@@ -93,6 +96,8 @@ def _as_script(program: Drawn) -> str:
     """Returns the program as one that can be pasted somewhere else, as small as it can be."""
     if isinstance(program, DrawnOptimizer):
         return "Each line is done in `step`, for each parameter `p` with its gradient `g`."
+    if isinstance(program, DrawnState):
+        return "Each line is one of `forward`, in the module that `tests/fuzz/state.py` has as `WORLD`."
     for seed in (1, 2):
         try:
             with mode_of(program):

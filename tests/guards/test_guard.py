@@ -125,8 +125,8 @@ FACTS: dict[str, tuple[Callable[[], tuple[Any, ...]], Callable[[], tuple[Any, ..
 
 
 def counter() -> Any:
-    """Counts traces: what a class holds is no part of a call, so writes into it are not done again."""
-    return type("Counter", (), {"count": 0})
+    """Counts traces: what a class of a library holds is no part of a call, so writes into it are not done again."""
+    return type("Counter", (), {"count": 0, "__module__": "logging"})
 
 
 @pytest.mark.parametrize("fact", FACTS)

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from subclass_aot.tables import can_be_made, is_object, object_tables, stands_for_another, vars_of_number
-from subclass_aot.tables.classes import is_machinery
+from subclass_aot.tables.owners import is_machinery
 
 
 class Plain:

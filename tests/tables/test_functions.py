@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 import types
 from collections.abc import Callable
 from typing import Any
@@ -33,6 +34,13 @@ def names_attributes_only(x: Any) -> Any:
     return x.absent_global
 
 
+def reads_a_module() -> Any:
+    return this_module.STATE, this_module.reads_a_module, torch.float32
+
+
+this_module = sys.modules[__name__]
+
+
 def closure() -> Callable[[], Any]:
     first, second = 1, [2]
     return lambda: (first, second)
@@ -43,7 +51,7 @@ def kinds(function: Any, module_name: str | None = None) -> list[str]:
 
 
 def test_a_function_holds_its_closure_and_its_attributes() -> None:
-    assert kinds(closure()) == ["cells", "attributes"] and kinds(names_globals) == ["attributes"]
+    assert kinds(closure()) == ["cells", "attributes"] and kinds(names_attributes_only) == ["attributes"]
 
 
 def test_a_function_holds_its_default_arguments() -> None:
@@ -74,9 +82,24 @@ def test_globals_of_the_users_module_that_may_change() -> None:
     assert (table.kind, table.only) == ("globals", ("STATE",))
 
 
-@pytest.mark.parametrize("module_name", [None, "another"])
-def test_globals_of_other_modules_are_left_out(module_name: str | None) -> None:
-    assert kinds(names_globals, module_name) == ["attributes"]
+@pytest.mark.parametrize(("module_name", "found"), [(None, []), ("another", []), ("expecttest.made", ["globals"])])
+def test_globals_of_installed_packages_are_left_out(module_name: str | None, found: list[str]) -> None:
+    """All but those of the package that the compiled function is of."""
+    import expecttest  # noqa: F401
+
+    function = types.FunctionType(names_globals.__code__, {"__name__": "expecttest.made", "STATE": []})
+    assert kinds(function, module_name) == ["attributes", *found]
+    assert kinds(names_globals, module_name) == ["attributes", "globals"]
+
+
+def test_globals_of_modules_that_a_function_names() -> None:
+    """Those of a module of the user's, by the names of attributes in the function; of libraries none."""
+    *_, table = function_tables(reads_a_module, None)
+    assert (table.kind, table.module, table.only) == ("globals", "this_module", ("STATE", "reads_a_module"))
+    assert (
+        table.read(reads_a_module) == [("STATE", STATE), ("reads_a_module", reads_a_module)]
+        and table.mapping(reads_a_module) is globals()
+    )
 
 
 def test_no_table_without_a_global() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from subclass_aot.tables import Table, limit_of
+from subclass_aot.tables import Table
 from tests.interrupting import Alarm, Lines
 
 
@@ -96,7 +96,7 @@ def test_readings_are_compared_by_identity_and_in_order() -> None:
 
 @pytest.mark.parametrize(("value", "limit"), [(deque([], 3), 3), (defaultdict(list), list), ([], None)])
 def test_limits_of_containers(value: Any, limit: Any) -> None:
-    assert limit_of(value) == limit
+    assert Table.limit_of(value) == limit
 
 
 @pytest.mark.parametrize(

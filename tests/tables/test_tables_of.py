@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fractions
 import functools
 import types
 from typing import Any
@@ -22,7 +23,7 @@ def kinds(value: Any, pinned: bool = False, whole_modules: bool = False, module_
 
 
 def closure(x: Any) -> Any:
-    return lambda: (x, LIMIT)
+    return lambda: x
 
 
 LIMIT = 3
@@ -40,7 +41,8 @@ LIMIT = 3
         (functools.partial(len), ["partial"]),
         (functools.cache(closure), ["attributes"]),
         (types, []),
-        (Key, []),
+        (Key, ["class"]),
+        (fractions.Fraction, []),
         (len, []),
         ((i for i in range(2)), []),
         (3, []),
@@ -65,8 +67,12 @@ def test_functions_of_libraries_are_looked_into_where_they_are_held() -> None:
     assert kinds(below) == [] and kinds(below, pinned=True) == ["cells"]
 
 
-def test_globals_are_those_of_one_module() -> None:
-    assert kinds(closure(1), module_name=__name__) == ["cells", "attributes", "globals"]
+def limited(x: Any) -> Any:
+    return x * LIMIT
+
+
+def test_functions_of_the_users_have_globals() -> None:
+    assert kinds(limited) == kinds(limited, module_name=__name__) == ["attributes", "globals"]
 
 
 def test_a_module_without_its_parameters_and_with_them() -> None:

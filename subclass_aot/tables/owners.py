@@ -1,0 +1,34 @@
+"""Whose a module of Python is: a library's, or the user's."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+
+MACHINERY = (frozenset(sys.stdlib_module_names) - {"__main__", "argparse", "collections", "types"}) | {
+    "numpy", "optree", "sympy", "pytest", "_pytest", "hypothesis", "tqdm", "PIL", "pandas", "subclass_aot",
+}  # fmt: skip
+"""Top-level packages whose objects are not walked, but for a few of torch's."""
+
+
+def is_machinery(module: str) -> bool:
+    """Returns whether a function or class of a module of Python belongs to a library, torch among them."""
+    top = module.split(".")[0]
+    return top == "torch" or top in MACHINERY
+
+
+@functools.lru_cache(maxsize=4096)
+def is_users(module: str | None) -> bool:
+    """Returns whether a module of Python is the user's: no library's, and not among the packages that are installed."""
+    if module is None or is_machinery(module):
+        return False
+    if module == "__main__":
+        return True
+    found = sys.modules.get(module) or sys.modules.get(module.split(".")[0])
+    file = getattr(found, "__file__", None)
+    return file is None and module not in sys.builtin_module_names or file is not None and not _is_installed(file)
+
+
+def _is_installed(file: str) -> bool:
+    return any(f"{os.sep}{folder}{os.sep}" in file for folder in ("site-packages", "dist-packages"))

@@ -1,0 +1,51 @@
+"""Classes of the user's that a call may read, and their methods that may run.
+
+Nobody sees which globals and which attributes of classes a program reads. So what may run is found by names: a method
+may, if Python calls it by itself, or if a function that may run has an attribute of its name.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Iterator
+
+from subclass_aot.bytecode import names_in
+from subclass_aot.tables.classes import has_data
+
+_MAKERS = frozenset({"__init__", "__new__", "__init_subclass__", "__post_init__"})
+"""Methods that run when an object or a class is made."""
+
+
+class Reached:
+    """Classes and functions that a walk met."""
+
+    def __init__(self) -> None:
+        self._classes: dict[type, None] = {}
+        self._names: set[str] = set()
+
+    def add_function(self, function: types.FunctionType) -> None:
+        """Notes a function that may run."""
+        self._names.update(names_in(function.__code__))
+
+    def add_class(self, cls: type) -> Iterator[type]:
+        """Yields, of a class and those that it derives from, the user's that were not met before."""
+        for base in cls.__mro__:
+            if base not in self._classes and has_data(base):
+                self._classes[base] = None
+                yield base
+
+    def methods(self) -> Iterator[types.FunctionType]:
+        """Yields the methods that may run, by what was noted until now."""
+        for cls in self._classes:
+            for name, value in vars(cls).items():
+                if isinstance(value, staticmethod | classmethod):
+                    value = value.__func__
+                if isinstance(value, property | functools.cached_property):
+                    value = value.fget if isinstance(value, property) else value.func
+                if isinstance(value, types.FunctionType) and self._may_run(name):
+                    yield value
+
+    def _may_run(self, name: str) -> bool:
+        by_python = name.startswith("__") and name.endswith("__") and name not in _MAKERS
+        return by_python or name == "forward" or name in self._names
