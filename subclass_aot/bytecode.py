@@ -1,4 +1,4 @@
-"""What functions do, as their bytecode tells: the one file that knows instructions of CPython 3.11 to 3.13.
+"""Reads what functions do from their bytecode: the one file that knows instructions of CPython 3.11 to 3.13.
 
 Whoever asks has a way that is right without an answer, and is slower or refuses: so an instruction that is not known
 here means "something else". With a new Python, run `tests/test_bytecode.py`.
@@ -93,7 +93,7 @@ def _stored(code: types.CodeType, instructions: tuple[str, ...]) -> Iterator[str
 
 
 class Read(NamedTuple):
-    """What a function reads.
+    """The names and constants that a function reads.
 
     Attributes:
         globals: Names of its module.
@@ -127,7 +127,7 @@ def reads_of(code: types.CodeType) -> Read | None:
 
 
 class Stored(NamedTuple):
-    """What a function does to what is not its own.
+    """The effects of a function on what is not its own.
 
     Attributes:
         others: What it stores elsewhere, in words.

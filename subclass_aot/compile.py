@@ -49,7 +49,7 @@ _TRANSFORMED = """{name} was compiled, and is called inside torch.func.grad, vma
   For speed: compile the transformed function, as in aot_compile(torch.func.grad(fn)).
   To say that it is meant: transform the function itself, as in torch.func.grad(compiled.fn)."""
 
-_FAILED = """{name} looks at values, and could not be traced for those of a call: so the function itself ran.
+_FAILED = """{name} reads values, and could not be traced for those of a call: so the function itself ran.
   It said:    {kind}: {error}
   Your line:  {line}"""
 
@@ -100,7 +100,7 @@ def aot_compile(  # noqa: PLR0913  # its options
             function is traced, for what would not come out the same again.
         lazy_backward: Whether the backward graph is compiled when a gradient is first computed, and not at the call.
             Errors of the compiler then come at `.backward()`. With symbolic sizes it is compiled at the call.
-        values: What becomes of a program that looks at values, as in `if x.sum() > 0`. `"check"`: it is compiled for
+        values: What becomes of a program that reads values, as in `if x.sum() > 0`. `"check"`: it is compiled for
             the values of the call, and later calls check theirs before anything else happens. Numbers that are seen to
             differ are symbols from then on. `"refuse"`: such a program is an error.
         values_limit: For how many sets of values one signature is compiled at the most.

@@ -288,7 +288,7 @@ class BackwardMutation(OutputDescriptor):
 
 @dataclass(frozen=True, slots=True)
 class PutByBackward(OutputDescriptor):
-    """What a hook puts into an object while gradients are computed, by its position among these."""
+    """A value that a hook puts into an object while gradients are computed, by its position among these."""
 
     index: int
     is_backward = True
@@ -375,7 +375,7 @@ class LookedAt(OutputDescriptor):
     index: int
 
     def __str__(self) -> str:
-        return f"value looked at {self.index}"
+        return f"value read {self.index}"
 
     def to_torch(self) -> Any:
         return _torch.descriptors().DummyAOTOutput(self.index)

@@ -111,7 +111,7 @@ class TangentError(SubclassAotError, TypeError):
 
 
 class BackwardOutcomeError(SubclassAotError, RuntimeError):
-    """What hooks put into objects while gradients are computed cannot be put there by a compiled backward."""
+    """Hooks put something into objects while gradients are computed that a compiled backward cannot put there."""
 
 
 class ShardingError(SubclassAotError, NotImplementedError):

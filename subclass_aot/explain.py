@@ -63,7 +63,7 @@ def _section(specialization: Specialization) -> list[str]:
             lines.append(f"guard: {text}" + (f" ({place})" if place else ""))
     for position, path, offset in signature.assumptions.beginnings:
         lines.append(f"reads where {signature.paths[position]}{path} begins in its storage: at element {offset}")
-    lines += [f"looks at a value: {look.value!r} ({look.line})" for look in signature.assumptions.looks]
+    lines += [f"reads a value: {look.value!r} ({look.line})" for look in signature.assumptions.looks]
     for runtime_assert in signature.assumptions.runtime_asserts:
         names = {symbol: str(symbol) for symbol in runtime_assert.symints}
         lines.append(f"{runtime_assert.by}: {runtime_assert.text(names)} ({runtime_assert.line})")

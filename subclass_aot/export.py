@@ -99,7 +99,7 @@ def _obstacles_in_reads(signature: JointSignature) -> Iterator[tuple[str, str, s
     assumptions = signature.assumptions
     for look in assumptions.looks:
         yield (
-            f"it looks at a value ({look.line})",
+            f"it reads a value ({look.line})",
             "a call checks that the value is the one it was compiled for; a program has no other to turn to.",
             "torch.where or torch.cond; or give the value as a Python argument.",
         )

@@ -21,7 +21,7 @@ from subclass_aot._stack import is_own
 
 
 class _Noted(threading.local):
-    """What one thread notes."""
+    """The notes of one thread."""
 
     found: list[tuple[object, str]] | None = None
 
@@ -56,7 +56,9 @@ def _getattr(self: object, name: str) -> Any:
 
 @contextmanager
 def missing_names() -> Iterator[list[tuple[object, str]]]:
-    """Within the block, notes the names that tensors are asked for and do not have, each with the tensor."""
+    """Runs the block, and notes the names that a program reads of tensors and that are not there, each with the
+    tensor.
+    """
     before, _noted.found = _noted.found, []
     _watch(1)
     try:

@@ -34,7 +34,7 @@ WithTangents = Callable[[Mapping[int, "torch.Tensor | None"]], JointTrace]
 """Tangents, by their positions, to a trace that goes backward with them."""
 
 _UNKNOWN_VALUES = """values={values!r} is neither "check" nor "refuse".
-  "check" compiles a function that looks at values for those of the call, and checks them at each call."""
+  "check" compiles a function that reads values for those of the call, and checks them at each call."""
 
 
 @dataclass(frozen=True)

@@ -200,7 +200,7 @@ class Assumptions:
     Attributes:
         symbols: The symbols of the trace, or None where every number is known. See Note [Symbolic sizes].
         runtime_asserts: What the program says of unbacked symints, or the trace assumed.
-        looks: Values that the program read. See Note [Looks at values].
+        looks: Values that the program read. See Note [Reads of values].
         read: Inputs whose values were read while tracing, by flat slot, and these values.
         beginnings: Where inputs begin in their storages, if the program depends on it.
         absent: Inputs of whose attributes only those count that the program has asked for.

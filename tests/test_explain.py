@@ -62,7 +62,7 @@ def test_sizes_values_and_views() -> None:
     compiled(torch.ones(4, 3))
     said = compiled.explain()
     assert "args[0]: Tensor = Spec([s0, s1], float32, cpu)" in said and "args[0].size(0) is s0" in said
-    assert "looks at a value: True (" in said and "if x.shape[0] > 2 and x.sum() > 1:" in said
+    assert "reads a value: True (" in said and "if x.shape[0] > 2 and x.sum() > 1:" in said
 
 
 def test_where_an_input_begins() -> None:

@@ -216,7 +216,7 @@ def of_one(f: Callable[..., Any]) -> Any:
 
 
 REFUSED: dict[str, tuple[Callable[..., Any], Callable[[], Any], str]] = {
-    "look": (looks, lambda: (torch.ones(3),), "it looks at a value"),
+    "look": (looks, lambda: (torch.ones(3),), "it reads a value"),
     "size": (wide, lambda: (torch.ones(3),), "a size depends on data"),
     "beginning": (lambda x: x + x.storage_offset(), lambda: (torch.ones(3),), r"it reads where args\[0\] begins"),
     "object": (keeps, lambda: (torch.ones(3),), "it changes KEPT"),

@@ -22,6 +22,10 @@ pytestmark = pytest.mark.every_case
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
 PACKAGE_FILES = sorted((ROOT / "subclass_aot").rglob("*.py"))
+PAGES = [
+    *sorted((ROOT / "docs").glob("*.md")),
+    *(ROOT / f"{page}.md" for page in ("README", "CHANGELOG", "CONTRIBUTING")),
+]
 BESIDE_TORCH = [path for path in PACKAGE_FILES if "_torch" not in (path.stem, path.parent.name)]
 
 _WITHOUT_TESTS = {
@@ -87,15 +91,74 @@ def test_tests_mirror_the_modules(path: Path) -> None:
     assert (there / f"test_{name}.py").exists() or (there / name).is_dir()
 
 
+_NO_VERBS = {
+    "Always", "Arguments", "As", "Choices", "Classes", "Codes", "Expressions", "Fields", "Files", "Frames", "Gradients",
+    "Inputs", "Its", "Kernels", "Kinds", "Leaves", "Lines", "Names", "Nodes", "Numbers", "Operators", "Others", "Parts",
+    "Placeholders", "Positions", "Programs", "Recipes", "Results", "Same", "Sizes", "Strides", "Tensors", "This",
+    "Thus", "Trials", "Values", "Views", "Wrappers",
+}  # fmt: skip
+"""Words that end in "s" and begin a sentence about something else than what a function does."""
+
+
+def _without_a_verb(tree: ast.Module) -> Iterator[str]:
+    """Yields the functions whose docstring does not begin with a verb; what a property gives is said as a noun."""
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    for function in functions:
+        decorators = tuple(map(ast.unparse, function.decorator_list))
+        words = (ast.get_docstring(function) or "").split()
+        if words and not any(each.endswith(("property", "fixture", "overload")) for each in decorators):
+            first = words[0].rstrip(".,:;")
+            if not (first.isalpha() and first[0].isupper() and first.endswith("s")) or first in _NO_VERBS:
+                yield f"{function.name}: {' '.join(words[:6])}"
+
+
+@pytest.mark.parametrize("path", PACKAGE_FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_docstrings_of_functions_begin_with_a_verb(path: Path) -> None:
+    """Subject and verb come first: "Returns", "Checks", "Notes"."""
+    assert not list(_without_a_verb(ast.parse(path.read_text())))
+
+
+def test_what_begins_with_a_noun_is_found() -> None:
+    program = """
+def a(): "Returns it."
+def b(): "What it returns."
+def c(): "Names of them."
+@property
+def d(): "The property."
+def e(): "`x`, changed."
+"""
+    assert [each.partition(":")[0] for each in _without_a_verb(ast.parse(program))] == ["b", "c", "e"]
+
+
+def _retired() -> set[str]:
+    """Returns the words that the glossary has no use for any more."""
+    _, _, listed = (ROOT / "docs" / "glossary.md").read_text().partition("## Retired\n")
+    return {word.strip() for word in listed.split(",")}
+
+
+def _prose(path: Path) -> str:
+    """Returns what a file says in words: of Python, comments and texts."""
+    text = path.read_text()
+    if path.suffix != ".py":
+        return text.partition("## Retired\n")[0]
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    return "\n".join(token.string for token in tokens if token.type in (tokenize.COMMENT, tokenize.STRING))
+
+
 @pytest.mark.parametrize("path", PACKAGE_FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_retired_words_stay_away(path: Path) -> None:
     """The glossary names words that meant too much, or nothing to anybody else."""
-    _, _, listed = (ROOT / "docs" / "glossary.md").read_text().partition("## Retired\n")
-    retired = {word.strip() for word in listed.split(",")}
     tokens = tokenize.generate_tokens(io.StringIO(path.read_text()).readline)
     names = {token.string for token in tokens if token.type == tokenize.NAME}
     parts = {part.lower() for name in names for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
+    retired = _retired()
     assert len(retired) > 5 and not retired & (parts | names)
+
+
+@pytest.mark.parametrize("path", [*PACKAGE_FILES, *PAGES], ids=lambda path: str(path.relative_to(ROOT)))
+def test_retired_words_stay_away_from_prose(path: Path) -> None:
+    """In docstrings, comments, messages and pages they mean no more than in names."""
+    assert not {word.lower() for word in re.findall(r"\w+", _prose(path))} & _retired()
 
 
 def _private_attributes(tree: ast.Module) -> Iterator[str]:

@@ -177,7 +177,7 @@ _DEVICE = "boxed_forward_device_index"
 
 
 class Compilation(NamedTuple):
-    """What inductor has to know of a graph beside the graph.
+    """Facts that inductor needs of a graph beside the graph.
 
     Attributes:
         is_backward: Whether it is a backward graph.

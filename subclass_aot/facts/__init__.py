@@ -1,4 +1,4 @@
-"""What a signature depends on of a call: facts, the one list of them, and what differs between two."""
+"""Facts: the one list of what a signature depends on of a call, and what differs between two."""
 
 from subclass_aot.facts.code import source_of as source_of
 from subclass_aot.facts.fact import Fact as Fact

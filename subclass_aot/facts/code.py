@@ -1,4 +1,4 @@
-"""What tells that a function or a class is another than it was: what it is made of, and a hash of that.
+"""Hashes of functions and classes: two of one hash are made of the same code.
 
 The code that Python runs is hashed, not the text, which may not be there. Functions that it calls by name are not: a
 file is not told that a library has changed, but for torch and this one, whose versions it has.
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 _LIBRARIES = ("torch", "builtins", "typing", "enum", "abc")
-"""Packages whose classes are told by their names: a file has the version of torch."""
+"""Packages whose classes are known by their names: a file has the version of torch."""
 
 Members = tuple[tuple[type, Mapping[str, Any], Mapping[Any, Any]], ...] | types.CodeType | None
 """What a class is made of: each base with its attributes and its rules. The code of a function. None of others."""
@@ -31,7 +31,7 @@ def members_of(thing: object) -> Members:
 
 @contextmanager
 def read_once() -> Iterator[None]:
-    """Within the block, each class is read once."""
+    """Runs the block, in which each class is read once."""
     _members_of_class.cache_clear()
     try:
         yield

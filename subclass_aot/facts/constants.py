@@ -44,7 +44,7 @@ def hash_of(holder: object, number: int) -> Constant | None:
 
 
 def _stays(value: object) -> bool:
-    """Tells whether a value cannot change, or is told by name or by code."""
+    """Returns whether a value cannot change, or is known by name or by code."""
     if type(value) in ATOMS or is_weak(value) or isinstance(value, _NAMED):
         return True
     if isinstance(value, tuple | frozenset):

@@ -26,7 +26,7 @@ from subclass_aot.objects import same_kept
 
 
 class Kind(enum.Enum):
-    """What a fact is about. The value is how a file and the reason of a recompile call it."""
+    """The subject of a fact. The value is its name in a file and in the reason of a recompile."""
 
     STRUCTURE = "structure"
     MODE = "mode"
@@ -36,7 +36,7 @@ class Kind(enum.Enum):
     VALUE = "value"
     """A Python value."""
     CODE = "code"
-    """A function or class that is not looked into."""
+    """A function or class that is not walked."""
     STANDS = "stands there"
     """What stands at a place and is no value: a tensor, a tuple of some class, a weak reference."""
     OBJECT = "object"
@@ -165,7 +165,7 @@ class Hooks(NamedTuple):
 
 
 class Storages(NamedTuple):
-    """Which leaves share memory.
+    """The leaves that share memory, and those that do not.
 
     Attributes:
         together: Those that do, by their numbers.
@@ -177,7 +177,7 @@ class Storages(NamedTuple):
 
 
 class History(NamedTuple):
-    """Whether a tensor has one history with another one.
+    """A fact: whether a tensor has one history with another one.
 
     Attributes:
         other: The path of that.

@@ -1,4 +1,4 @@
-"""How a tensor looks: all that a signature depends on of it, but for its memory."""
+"""The metadata of a tensor: all that a signature depends on of it, but for its memory."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ MODES = (
 
 
 def _global_state() -> Modes:
-    """Reads the modes. It runs on each call, so what is mostly off is asked in a cheap way."""
+    """Reads the modes. It runs on each call, so what is mostly off is read in a cheap way."""
     deterministic = torch.get_deterministic_debug_mode()
     fills = bool(deterministic) and torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     autocast: tuple[torch.dtype, ...] = ()

@@ -295,7 +295,7 @@ def _structure(treespec: optree.PyTreeSpec) -> tuple[Any, ...]:
 
 
 class _Origins:
-    """Whether the arguments of a call lead to each object and tensor first, and not the function.
+    """The objects and tensors to which the arguments of a call lead first, and not the function.
 
     Attributes:
         objects: By the position of an object.
@@ -359,12 +359,17 @@ _OF_CALL = re.compile(r"(a key of )?(args|kwargs)(\W|$)")
 
 
 def is_of_call(path: str) -> bool:
-    """Tells whether something is reached by the arguments, and not by the function alone, by what the user calls it."""
+    """Returns whether something is reached by the arguments, and not by the function alone, by what the user calls
+    it.
+    """
     return _OF_CALL.match(path) is not None
 
 
 def _links(arguments: Arguments, of_call: Sequence[bool]) -> list[Linked]:
-    """Names each object. Those of the call and those of the function are counted apart, since a file may go without."""
+    """Returns a name for each object.
+
+    Those of the call and those of the function are counted apart, since a file may go without.
+    """
     counts = {"call": 0, "function": 0}
     found = []
     for holder, is_of in zip(arguments.objects.holders, of_call, strict=True):

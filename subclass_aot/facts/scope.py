@@ -1,4 +1,4 @@
-"""What of a call a signature depends on: which facts of another call count."""
+"""Scopes: which facts of another call count for a signature."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from subclass_aot.signature import JointSignature
 
 
 class Scope(NamedTuple):
-    """What of a call counts. Which tensors share memory, say, makes no difference to a program that writes nothing.
+    """The facts of a call that count. Which tensors share memory, say, makes no difference to a program that writes
+    nothing.
 
     The default is all of it.
 

@@ -85,7 +85,7 @@ def _line(before: Fact | None, now: Fact | None) -> tuple[str, str]:
 
 
 def _name(fact: Fact) -> str:
-    """Names what a fact is about."""
+    """Returns the name of what a fact is about."""
     place = fact.place
     match fact.kind:
         case Kind.CLASS | Kind.STANDS:
@@ -178,7 +178,7 @@ def _stands(value: Value) -> str:
 
 
 def is_weak_class(cls: type) -> bool:
-    """Tells whether objects of a class are weak references."""
+    """Returns whether objects of a class are weak references."""
     return cls.__module__ in ("weakref", "_weakrefset") or cls.__name__.startswith(("weakproxy", "weakcallable"))
 
 
@@ -219,7 +219,7 @@ def text_of_look(look: Look) -> str:
 
 
 def _packed(size: tuple[int | str, ...]) -> tuple[int, ...]:
-    """The strides of a tensor without gaps; none where a size is a symbol."""
+    """Returns the strides of a tensor without gaps; none where a size is a symbol."""
     if not all(isinstance(n, int) for n in size):
         return ()
     return torch.empty([int(n) for n in size], device="meta").stride()

@@ -55,7 +55,7 @@ def drawing_from(states: States) -> Iterator[None]:
 
 
 class Reason(NamedTuple):
-    """Why later calls would draw other numbers.
+    """A reason why later calls would draw other numbers.
 
     Attributes:
         what: What is the case.

@@ -1,6 +1,6 @@
-"""Looks at values: where Python asks a traced tensor for a value, the call that is traced answers.
+"""Reads of values: where Python asks a traced tensor for a value, the call that is traced answers.
 
-Note [Looks at values]
+Note [Reads of values]
 ~~~~~~~~~~~~~~~~~~~~~~
 A traced tensor has no value, but the call that is traced has. Where the program reads one (`if x.isfinite().all()`),
 what was recorded so far runs once on the call's own tensors, and the trace goes on with the result. The tensor that was
@@ -30,7 +30,7 @@ def forward(self, primals_1):
 >>> print(compiled.source)
 def call(...):
     ...
-        (output_0, value_looked_at_0, ) = outputs
+        (output_0, value_read_0, ) = outputs
     ...
 """
 

@@ -1,4 +1,4 @@
-"""Whether what was compiled fits a call."""
+"""Guards: whether what was compiled fits a call."""
 
 from subclass_aot.guards.guard import MISS as MISS
 from subclass_aot.guards.guard import Call as Call

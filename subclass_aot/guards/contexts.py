@@ -1,4 +1,4 @@
-"""What a guard compares of a wrapper beside its inner tensors: attributes that tell its context, or the context."""
+"""Compares a wrapper's context, by attributes where `__tensor_flatten__` only reads attributes, else by calling it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def same_layout_of_any_size(tensor: Any, meta: SubclassCreationMeta) -> bool:
 
 
 def same_layout(tensor: Any, names: tuple[str, ...], context: object) -> bool:
-    """Tells whether a wrapper of another library has these inner tensors and this context."""
+    """Returns whether a wrapper of another library has these inner tensors and this context."""
     found_names, found_context = tensor.__tensor_flatten__()
     if tuple(found_names) != names:
         return False
@@ -62,7 +62,7 @@ def same_layout(tensor: Any, names: tuple[str, ...], context: object) -> bool:
 
 
 def is_constant(value: object) -> bool:
-    """Tells whether a value can only be replaced and not changed."""
+    """Returns whether a value can only be replaced and not changed."""
     if isinstance(value, tuple | frozenset):
         return all(map(is_constant, value))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

@@ -41,7 +41,7 @@ With `check_only` nothing runs, and it gives None if it fits."""
 
 
 class _Miss:
-    """What a generated function gives for a call that it does not fit; programs may return None."""
+    """The result of a generated function for a call that it does not fit; programs may return None."""
 
     def __repr__(self) -> str:
         return "MISS"
@@ -86,8 +86,8 @@ def write_guarded(
         state: `global_state()` of that call.
         body: Appends what runs, and returns.
         together: What the guards of one function keep from call to call; they forget together.
-        told_apart: What else is asked of a call; None where it is always so.
-        within_dynamo: Whether Dynamo's guards were asked before, so that only what these do not see is asked here.
+        told_apart: What else is checked of a call; None where it is always so.
+        within_dynamo: Whether Dynamo's guards ran before, so that only what these do not see is checked here.
     """
     writer = _GuardWriter(arguments, signature, within_dynamo)
     if within_dynamo:
@@ -209,7 +209,10 @@ class _GuardWriter:
     def refuse_other_attributes(self, tensors: TensorGuards, positions: Iterable[int]) -> None:
         """Compares that tensors without attributes of the program's have none now. See Note [Absent attributes]."""
         asked = dict(self.signature.assumptions.absent)
+        held = {position for place, position in self.arguments.placed if isinstance(place, HeldPlace)}
         for position in sorted(set(positions) - self.arguments.with_attributes):
+            if position in held:  # a `.grad` may be gone
+                tensors.source.refuse_if(f"{tensors.locals[position]} is None")
             attributes = f"{tensors.locals[position]}.__dict__"
             if position not in asked:
                 count, extras = len(vars(self.patterns[position].value)), tensors.source.const(extras_of, "extras_of")
@@ -276,7 +279,7 @@ class _GuardWriter:
             once: What reads them.
             order: Their positions.
             parts: What that function calls what it gives.
-            alike: The positions of its objects that arguments must be told apart from.
+            alike: The positions of its objects from which arguments must differ.
             cache: The cache.
         """
         source, tensors = self.source, self.tensors
@@ -306,7 +309,7 @@ class _GuardWriter:
 
 
 def _refuse_other_classes(tensors: TensorGuards, elements: Elements) -> None:
-    """Takes apart arguments that are tensors one by one: their classes leave no other structure."""
+    """Unpacks arguments that are tensors one by one: their classes leave no other structure."""
     source, leaves = tensors.source, tensors.arguments.leaves
     if tensors.compares_classes:
         tensors.arguments_at = elements.of("args", len(leaves))

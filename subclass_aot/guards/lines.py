@@ -1,4 +1,4 @@
-"""What the parts of a guard are written with."""
+"""Writes lines of a guard."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Elements:
         return list(found)
 
     def knows(self, name: str) -> bool:
-        """Tells whether this is the expression of an element."""
+        """Returns whether this is the expression of an element."""
         return name in self._known
 
     def listing(self, names: Sequence[str]) -> str:

@@ -12,11 +12,11 @@ Kind = Literal["size", "stride"]
 
 
 class Read(NamedTuple):
-    """Where a symbolic number is read.
+    """A place where a symbolic number is read.
 
     Attributes:
         tensor: The local of the tensor.
-        kind: What is asked of it.
+        kind: What is read of it.
         dim: The dimension.
         number: The number that it is.
         local: The local that will hold it.

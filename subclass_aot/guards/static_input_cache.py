@@ -28,14 +28,14 @@ from subclass_aot.wrapper import WrapperTensor
 
 
 class Found(NamedTuple):
-    """What was read.
+    """The values that were read.
 
     Attributes:
         values: The tensors.
         leaves: Their leaves.
         wrappers: The wrappers among them and inside them.
         tables: Tables of other objects, as `same_items` compares them.
-        alike: Objects that arguments are told apart from.
+        alike: Objects from which arguments must differ.
     """
 
     values: tuple[Any, ...]
@@ -53,7 +53,7 @@ _NOTHING: tuple[tuple[Any, ...], Found] = (({}, ("anything",)), Found((), (), ()
 
 
 class StaticInputCache:
-    """What one guard keeps from call to call.
+    """Values that one guard keeps from call to call.
 
     Attributes:
         state: What `same_items` compares, and what was read: one tuple, since threads may share it.
@@ -88,7 +88,7 @@ class StaticInputCache:
 
 
 def _is_comparable(holder: object) -> bool:
-    """Tells whether what an object holds can be compared without running code of its class."""
+    """Returns whether what an object holds can be compared without running code of its class."""
     return (
         type(holder) is set
         or isinstance(holder, (dict, list, tuple, types.CellType))
@@ -118,7 +118,7 @@ def positions_to_keep(arguments: Arguments, metas: Sequence[ValueMeta]) -> set[i
 
 
 def can_be_kept(value: object, meta: InnerMeta) -> bool:
-    """Tells whether a tensor has the same leaves as long as the same objects stand in its `__dict__`, and below."""
+    """Returns whether a tensor has the same leaves as long as the same objects stand in its `__dict__`, and below."""
     return all(_can_be_compared(part, inner) for _, part, inner in walk(value, meta))
 
 

@@ -19,11 +19,11 @@ from subclass_aot.objects import same_constant
 from subclass_aot.symbols import is_symbolic
 
 Description = tuple[Any, ...]
-"""What the accelerator is told of a tensor: see `Description` in `_accelerator.pyi`."""
+"""The description of a tensor for the accelerator: see `Description` in `_accelerator.pyi`."""
 
 
 class Pattern(NamedTuple):
-    """What a tensor of a call is compared with.
+    """The pattern with which a tensor of a call is compared.
 
     Attributes:
         value: The tensor of the call that was traced.
@@ -46,7 +46,7 @@ class TabledValue(NamedTuple):
 
     Attributes:
         value: The tensor of the call that was traced.
-        description: What the accelerator is told of it.
+        description: Its description for the accelerator.
         leaves: How many leaves it has.
     """
 
@@ -64,7 +64,7 @@ def tabled(patterns: Sequence[Pattern], positions: Iterable[int], leaf: dict[int
         leaf: Whether each is a leaf of autograd's graph, where that is compared.
     """
     if hooks.make_table is None or not all(_can_be_compared(value, meta) for value, meta, _ in patterns):
-        return {}  # tensors are told apart from one another, so one table compares all of them
+        return {}  # tensors have to differ from one another, so one table compares all of them
     found = {}
     for i in sorted(positions):
         value, meta, _ = patterns[i]
@@ -83,7 +83,7 @@ def make_table(
     """Makes what compares tensors with these, and gives the leaves of the first, or None.
 
     Args:
-        values: What is taken apart.
+        values: What is unwrapped.
         others: What is only compared.
         sizes: Their sizes; None may be anything.
         strides: Likewise.
@@ -109,7 +109,7 @@ def lines_of(names: Sequence[str], values: Sequence[TabledValue]) -> Iterator[st
 
 
 def _describe(value: Any, meta: InnerMeta, is_leaf: bool | None) -> Description | None:
-    """What a value is compared with; None where a table has no means for it."""
+    """Returns what a value is compared with; None where a table has no means for it."""
     if isinstance(meta, PlainTensorMeta):
         return (is_leaf, None) if _is_plain(value) else None
     if not isinstance(meta, SubclassCreationMeta) or not _is_plain(value):
@@ -120,13 +120,13 @@ def _describe(value: Any, meta: InnerMeta, is_leaf: bool | None) -> Description 
     constants = constants_of(value, meta)
     if constants is None or _torch.waits_when_read(
         meta.cls
-    ):  # its class is asked, by generated code, which can be read
+    ):  # its class is called, by generated code, which can be read
         return None
     return is_leaf, (tuple(meta.attrs), inner, constants, absent_fields(meta), meta.storage_offset or 0)
 
 
 def _can_be_compared(value: Any, meta: InnerMeta) -> bool:
-    """Whether a table can compare a tensor and all that is in it, whoever reads it."""
+    """Returns whether a table can compare a tensor and all that is in it, whoever reads it."""
     match meta:
         case SubclassCreationMeta():
             inner = [_can_be_compared(getattr(value, name), part) for name, part in meta.attrs.items()]
@@ -139,5 +139,5 @@ def _can_be_compared(value: Any, meta: InnerMeta) -> bool:
 
 
 def _is_plain(value: torch.Tensor) -> bool:
-    """Whether a tensor has sizes and strides that are numbers, and nothing else."""
+    """Returns whether a tensor has sizes and strides that are numbers, and nothing else."""
     return value.layout is torch.strided and all(type(n) is int for n in (*value.size(), *value.stride()))

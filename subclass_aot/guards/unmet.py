@@ -1,4 +1,4 @@
-"""What a trace assumed of sizes, values and places in memory, and which of that does not hold of a call."""
+"""Finds which assumptions of a trace on sizes, values and places in memory do not hold of a call."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def changing_numbers(arguments: Arguments, signature: JointSignature, before: Fa
 
 
 def symbolic_places(signature: JointSignature) -> dict[str, str]:
-    """Names every size and stride of the inputs that is a symbol or made of symbols, with its text.
+    """Returns every size and stride of the inputs that is a symbol or made of symbols, by its place, with its text.
 
     Where the context of a wrapper repeats one, that place is named, too. See Note [Sizes in contexts].
     """
@@ -84,7 +84,7 @@ def unmet(signature: JointSignature, arguments: Arguments) -> list[str]:
 
 
 def _read_otherwise(signature: JointSignature, arguments: Arguments) -> list[str]:
-    """Names the inputs whose values were read while tracing and are others now."""
+    """Returns the inputs whose values were read while tracing and are others now."""
     if not signature.assumptions.read:
         return []
     plan = arguments.plan

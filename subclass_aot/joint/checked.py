@@ -62,7 +62,7 @@ def _goes_through_pickle(value: object) -> bool:
 
 
 def refuse_undecomposed(graph_module: fx.GraphModule, wanted: Collection[object], replaced: Container[str]) -> None:
-    """Refuses a graph with operators that its compiler wants taken apart.
+    """Refuses a graph with operators that its compiler wants decomposed.
 
     Args:
         graph_module: The graph.
@@ -115,7 +115,7 @@ def checked(graph_module: fx.GraphModule, inputs: Inputs, outputs: Outputs, symb
 
 @contextmanager
 def _inferring(symbols: Symbols | None) -> Iterator[None]:
-    """Within the block, operators say what their results look like, and assume nothing new of symbolic sizes."""
+    """Runs the block so that operators give results without data, and assume nothing new of symbolic sizes."""
     with ExitStack() as stack:
         if symbols is not None:
             stack.enter_context(symbols.closed())
@@ -180,7 +180,7 @@ def _copy(graph: fx.Graph, node: fx.Node, copies: Mapping[fx.Node, Any], value: 
 
 
 def _value_of(owner: fx.GraphModule, node: fx.Node, values: Mapping[fx.Node, Any]) -> Any:
-    """What a node gives, without data.
+    """Returns what a node gives, without data.
 
     Raises:
         JointGraphError: It writes into its arguments, or nobody knows what it gives.
@@ -255,7 +255,7 @@ def _result(graph: fx.Graph, node: Any, desc: OutputDescriptor, before: Any) -> 
 
 
 def _looks(tensor: torch.Tensor | Spec) -> tuple[object, ...]:
-    """What of a tensor must stay: all but its strides."""
+    """Returns what of a tensor must stay: all but its strides."""
     size = tensor.size if isinstance(tensor, Spec) else tensor.shape
     return tuple(map(str, size)), tensor.dtype, tensor.device, tensor.layout
 

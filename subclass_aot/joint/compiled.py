@@ -80,7 +80,7 @@ class CompiledJoint:
 
     Called with the tensors of the call, in the order of `call_order`, it returns what the function returned, with
     gradients. What is called is checked as a call of `aot_compile` is: classes, contexts, specs, modes. Nothing else of
-    a module is looked at, such as whether it is in training.
+    a module is compared, such as whether it is in training.
 
     Attributes:
         joint: What was compiled.

@@ -137,8 +137,9 @@ class Joint:
 
     @contextmanager
     def fakes(self) -> Iterator[None]:
-        """Within the block, torch finds the mode of the fake tensors in `meta["val"]`, as a pass may that has none of
-        them at hand. Autocast is off: what a pass runs again was cast when it was recorded."""
+        """Runs the block so that torch finds the mode of the fake tensors in `meta["val"]`, as a pass may that has
+        none of them at hand. Autocast is off: what a pass runs again was cast when it was recorded.
+        """
         with _torch.disable_autocast(), _torch.within_tracing(self.vals.mode):
             yield
 
@@ -169,7 +170,7 @@ class Joint:
         return {name: tuple(leaves_of(inputs, name)) for name in names}
 
     def _near(self, name: str, inputs: tuple[JointInput, ...]) -> str:
-        """Names like one that there is not: below it, or spelled nearly so."""
+        """Returns names like one that there is not: below it, or spelled nearly so."""
         names = list(dict.fromkeys(given.of for given in inputs if given.kind not in ("tangent", "live")))
         below = [x for x in names if x.startswith((f"{name}.", f"{name}["))]
         every = list(dict.fromkeys([*names, *(x for x in self.call.names if not x.startswith("self."))]))
@@ -178,7 +179,7 @@ class Joint:
 
 
 def _unpickled(fields: Mapping[str, Any], notes: Sequence[dict[str, Any]]) -> Joint:
-    """The inverse of `Joint.__reduce__`. What pickle makes of a graph has nothing in `meta`."""
+    """Returns the inverse of `Joint.__reduce__`. What pickle makes of a graph has nothing in `meta`."""
     inputs = [new_leaf(spec) if isinstance(spec, Spec) else spec for _, spec in fields["ins"]]
     joint = Joint(**fields, vals=Fakes(fields["graph_module"], inputs))
     for node, noted in zip(_without_attributes(joint.graph_module), notes, strict=True):
@@ -191,7 +192,7 @@ def _unpickled(fields: Mapping[str, Any], notes: Sequence[dict[str, Any]]) -> Jo
 
 
 def _without_attributes(graph_module: fx.GraphModule) -> list[fx.Node]:
-    """The nodes in order, without those that read attributes: fx puts these elsewhere when it loads a graph."""
+    """Returns the nodes in order, without those that read attributes: fx puts these elsewhere when it loads a graph."""
     return [node for node in graph_module.graph.nodes if node.op != "get_attr"]
 
 
@@ -220,7 +221,7 @@ def trace_joint(
         dynamic: Which sizes are symbols: `None` those that `mark_dynamic` names, `True` all but those of parameters and
             buffers, `False` none.
         decompositions: Operators to replace while tracing, as in AOTAutograd: operator to function. Or the name of a
-            compiler, `"inductor"`: those that it wants taken apart.
+            compiler, `"inductor"`: those that it wants decomposed.
         **kwargs: Its keyword arguments.
 
     Returns:

@@ -1,4 +1,4 @@
-"""What errors say of a joint graph."""
+"""Messages of errors about a joint graph."""
 
 TRANSFORMED = """trace_joint is called inside torch.func.grad, vmap, jvp, ..., or forward-mode autograd.
   Its inputs belong to the transform there, and a trace has no rule for them.
@@ -36,7 +36,7 @@ READS_BACKWARD = """compile_joint: {name} is a result of forward, and reads what
   Forward has to run without gradients. Perhaps a pass replaced all uses of a node by one that it made of a gradient.
   Instead: replace the uses in backward: those with `meta["partitioner_tag"] == "is_backward"`."""
 
-UNDECOMPOSED = """compile_joint: {node} calls {operator}, which this compiler wants taken apart while tracing.
+UNDECOMPOSED = """compile_joint: {node} calls {operator}, which this compiler wants decomposed while tracing.
   Instead: name the compiler there, too, as in `trace_joint(fn, ..., decompositions="inductor")`."""
 
 NOT_AN_OPERATOR = """compile_joint: {node} calls {target}, a submodule or a method, and this compiler takes

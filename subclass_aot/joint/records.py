@@ -99,7 +99,7 @@ class JointOutput:
     Attributes:
         name: Its name: `output[0].codes`, `gradient of layers.0.weight.codes`, `new value of running_mean`.
         kind: `"output"`, `"mutation"` (the new value of an input), `"gradient"`, `"base"` (what several results are
-            views of), `"number"` (one that the call needs), `"value"` (one that the program looked at), `"object"`
+            views of), `"number"` (one that the call needs), `"value"` (one that the program read), `"object"`
             (what hooks put into an object), or `"size"` and `"stride"` for a symbolic one of a wrapper.
         of: What it belongs to: `output[0]`, or the input that it is the gradient or the new value of.
         path: Where it is in that tensor, if that is a wrapper: `.codes`, else empty.
@@ -163,7 +163,7 @@ def name_of(desc: Descriptor) -> str:
 
 
 class _Words(NamedTuple):
-    """What is said of an input or output."""
+    """The words for an input or output."""
 
     kind: Any
     of: str
@@ -212,7 +212,7 @@ def _without(kind: type[Descriptor], attribute: str, desc: Descriptor) -> Any:
 
 
 def _input_of(desc: Descriptor) -> Any:
-    """The descriptor of the input at the same path that an output is the gradient or the new value of."""
+    """Returns the descriptor of the input at the same path that an output is the gradient or the new value of."""
     for kind in (Gradient, MutatedInput, AutogradMutation, BackwardMutation):
         found = _without(kind, "grad_of" if kind is Gradient else "input", desc)
         if found is not None:

@@ -1,4 +1,4 @@
-"""What the call was like that a joint graph was traced from, without its tensors; and how another call differs."""
+"""The call from which a joint graph was traced, without its tensors; and how another call differs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OF_VALUES = (Kind.MODE, Kind.TENSOR, Kind.SAME, Kind.STORAGE, Kind.OFFSET, Kind
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TracedCall:
-    """What the call was like that a joint graph was traced from.
+    """The call from which a joint graph was traced.
 
     Attributes:
         name: What errors call the function.
@@ -143,4 +143,4 @@ def _refuse(differences: list[str], changed: Sequence[str] = ()) -> None:
 
 
 def _nothing(*tensors: torch.Tensor) -> None:
-    """Stands for what is called where values are taken apart."""
+    """Does nothing; it is the function where values are flattened."""

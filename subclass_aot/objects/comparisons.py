@@ -1,4 +1,4 @@
-"""Whether Python values are what they were when a call was traced: what generated guards ask."""
+"""Compares Python values with what they were when a call was traced, for generated guards."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from subclass_aot.weak import is_weak
 
 
 def same_constant(a: Any, b: Any) -> bool:
-    """Equality to the last bit of Python values: `1`, `1.0` and `True` differ, `0.0` and `-0.0` too, NaN equals itself.
+    """Compares Python values to the last bit: `1`, `1.0` and `True` differ, `0.0` and `-0.0` too, NaN equals itself.
 
     What cannot be compared is compared by identity.
     """
@@ -58,7 +58,7 @@ def kept(value: Any) -> Any:
 
 
 def same_kept(a: Any, b: Any) -> bool:
-    """Tells whether a value is what it was, as guards compare it: functions, classes and weak references by identity.
+    """Returns whether a value is what it was, as guards compare it: functions, classes and weak references by identity.
 
     Args:
         a: What `kept` gave then.
@@ -70,7 +70,7 @@ def same_kept(a: Any, b: Any) -> bool:
 
 
 def is_compared_by_identity(value: object) -> bool:
-    """Tells whether a value is a function, a class or the like."""
+    """Returns whether a value is a function, a class or the like."""
     return isinstance(value, type) or callable(value) and not isinstance(value, types.MethodType)
 
 
@@ -88,7 +88,7 @@ def _may_change(value: Any) -> bool:
 def same_contents(
     container: list[Any] | deque[Any] | dict[Any, Any], keys: tuple[Any, ...], values: tuple[Any, ...]
 ) -> bool:
-    """Tells whether a list or dict holds these Python values, at these keys, in this order."""
+    """Returns whether a list or dict holds these Python values, at these keys, in this order."""
     if len(container) != len(values):
         return False
     if not isinstance(container, dict):
@@ -97,7 +97,7 @@ def same_contents(
 
 
 def same_keys(mapping: dict[Any, Any], keys: tuple[Any, ...]) -> bool:
-    """Tells whether a dict has these keys, in this order."""
+    """Returns whether a dict has these keys, in this order."""
     found = tuple(dict.keys(mapping))
     return found == keys and all(type(a) is type(b) for a, b in zip(found, keys, strict=True))
 

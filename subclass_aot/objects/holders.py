@@ -1,4 +1,4 @@
-"""What a walk notes of tensors, of objects that hold others, and of what it cannot look into."""
+"""Notes of a walk on tensors, on objects that hold others, and on what it cannot walk."""
 
 from __future__ import annotations
 

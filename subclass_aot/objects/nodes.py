@@ -1,4 +1,4 @@
-"""What a walk notes for each value that it meets: one of a few kinds of nodes."""
+"""Nodes, which a walk notes for each value that it meets: one of a few kinds."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ Node = TensorAt | NumberAt | ObjectAt | TupleAt | WeakAt | ValueAt
 
 
 def is_replaced(node: Node) -> bool:
-    """Tells whether a traced function sees something else than what stands there."""
+    """Returns whether a traced function sees something else than what stands there."""
     match node:
         case TupleAt():
             return any(map(is_replaced, node.parts))

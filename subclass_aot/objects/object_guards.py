@@ -182,7 +182,7 @@ class ObjectGuards:
         is_function = isinstance(holder.value, types.FunctionType)
         if is_module or is_function or holder.is_bare and holder.path not in self.written:
             self.source.refuse_if(f"{name} is not {self.source.const(holder.value, holder.path)}")
-            if not is_module and node.position not in self._locals:  # `pinned` looks into modules
+            if not is_module and node.position not in self._locals:  # `pinned` walks modules
                 self.holder(self.source.const(holder.value, holder.path), node.position)
         elif node.position in self._locals:
             self.source.refuse_if(f"{name} is not {self._locals[node.position]}")
@@ -192,7 +192,7 @@ class ObjectGuards:
             self.holder(name, node.position)
 
     def matters(self, holder: Holder) -> bool:
-        """Tells whether there is something to compare: most functions hold nothing."""
+        """Returns whether there is something to compare: most functions hold nothing."""
         bare = isinstance(holder.value, types.FunctionType) and not any(entries for _, entries in holder.tables)
         return not bare or holder.path in self.written
 
@@ -340,7 +340,7 @@ class ObjectGuards:
             same = self.source.const(same_keys, "same_keys")
             self.source.refuse_if(f"not {same}({name}, {self.source.const(tuple(keys), 'keys')})")
             plain = name
-            if type(holder.value).get is not dict.get:  # what a class makes of `get` is not asked
+            if type(holder.value).get is not dict.get:  # what a class makes of `get` does not count
                 plain = self.source.fresh(f"{name}_items")
                 self.source.line(f"{plain} = {self.source.const(dict, 'dict')}({name})")
             self._by_name(plain, entries)

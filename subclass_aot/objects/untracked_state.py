@@ -1,4 +1,4 @@
-"""State inside objects that cannot be looked into: arrays, generators of random numbers, iterators.
+"""State inside objects that cannot be walked: arrays, generators of random numbers, iterators.
 
 A later call does not repeat what a function does to these, so a function that changes one is refused. Arrays and
 generators are compared with what they were; an iterator does not tell where it is, so a stand-in takes its place.
@@ -73,7 +73,7 @@ def refuse_changed(watched: Iterable[tuple[str, object, bytes]]) -> None:
 
 
 def is_stepped(value: object) -> bool:
-    """Tells whether a value is an iterator. Files are iterators over their lines, too, but mostly written."""
+    """Returns whether a value is an iterator. Files are iterators over their lines, too, but mostly written."""
     return hasattr(type(value), "__next__") and not isinstance(value, io.IOBase | NotStepped)
 
 

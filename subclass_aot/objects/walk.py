@@ -82,12 +82,12 @@ class Objects:
         holders: The objects.
         tensors: The tensors.
         leaves: The nodes of flattened arguments, by their positions.
-        watched: What cannot be looked into, and tells what it holds.
+        watched: What cannot be walked, and gives its state.
         identities: Tensors that the objects may know by their ids, by these.
         reached: The positions of classes, and of their methods that may run.
     """
 
-    # More than ten attributes: four tables of what was found, two of where the walk is, and what it was asked for.
+    # More than ten attributes: four tables of what was found, two of where the walk is, and its options.
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class Objects:
         Raises:
             PlanError: It is too much.
         """
-        # Other functions of the file of the first one are the user's, too: the globals that they name are looked into.
+        # Other functions of the file of the first one are the user's, too: the globals that they name are walked.
         if pinned and isinstance(value, types.FunctionType) and self._module_name is None:
             self._module_name = value.__module__
         node = self._node(value, path, way or Way(path), pinned)
@@ -149,7 +149,7 @@ class Objects:
                 yield position, self._built(node, values, stand_ins)
 
     def watch(self, path: str, value: object) -> None:
-        """Notes the state of what cannot be looked into, if it tells it."""
+        """Notes the state of what cannot be walked, if it gives it."""
         state = state_of(value)
         if state is not None:
             self.watched.append(Watched(path, value, state))
@@ -169,7 +169,7 @@ class Objects:
         refuse_changed(self.watched)
 
     def walk(self) -> None:
-        """Looks into what was noted only. Not by recursion: lists of users may be linked, and long."""
+        """Walks what was noted only. Not by recursion: lists of users may be linked, and long."""
         while self._later:
             while self._later:
                 self._fill(self._later.popleft())
@@ -190,7 +190,7 @@ class Objects:
             self._reach(base, base.__qualname__)
 
     def _node(self, value: Any, path: str, way: Way, pinned: bool) -> Node:
-        """Notes what stands at a path; what an object holds is looked into later."""
+        """Notes what stands at a path; what an object holds is walked later."""
         kind = type(value)
         if kind is int and value >= 2 and path in self._changing:  # sizes of zero and one are no symbols
             self.tensors.append(HeldTensor(sized(value), path, pinned, True))
@@ -384,7 +384,7 @@ class Objects:
                 if table.kind == "members" and isinstance(value, torch.Tensor):
                     raise PlanError(_IN_SET.format(path=holder.path))
                 if table.is_of_another_file(holder.value, value):
-                    entries.append((key_node, ValueAt(value)))  # compared, and not looked into
+                    entries.append((key_node, ValueAt(value)))  # compared, and not walked
                 elif table.kind == "state":
                     entries.append((key_node, TensorAt(len(self.tensors))))
                     self.tensors.append(HeldTensor(value, path, holder.pinned, of_generator=True))
@@ -393,7 +393,7 @@ class Objects:
                     entries.append((key_node, self._node(value, path, way, holder.pinned)))
 
     def _only_appended_to(self, way: Way) -> bool:
-        """Tells whether a list is reached by a name of a function that appends to it and does nothing else."""
+        """Returns whether a list is reached by a name of a function that appends to it and does nothing else."""
         entry = way.start
         if way.steps or not isinstance(entry, Entry) or entry.table.kind not in ("cells", "globals"):
             return False
@@ -407,7 +407,7 @@ def _restore(before: Iterable[tuple[Table, object, list[tuple[Any, Any]]]]) -> N
 
 
 def _is_more(node: Node) -> bool:
-    """Tells whether a node is more than a constant."""
+    """Returns whether a node is more than a constant."""
     return not isinstance(node, ValueAt) or node.stand_in is not None
 
 

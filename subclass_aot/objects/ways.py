@@ -1,4 +1,4 @@
-"""How generated code gets to an object that a walk met."""
+"""Access paths: how generated code gets to an object that a walk met."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Pinned:
 
 
 class Entry(NamedTuple):
-    """What stands at a key of a table of another object, which is told by its position.
+    """The value at a key of a table of another object, which is known by its position.
 
     Attributes:
         holder: The position of that object.
@@ -30,7 +30,7 @@ class Entry(NamedTuple):
 
 
 class Way(NamedTuple):
-    """How to get to an object.
+    """A path to an object.
 
     Attributes:
         start: A name in generated code, such as `args`; or an object, or an entry of one.

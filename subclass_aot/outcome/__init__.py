@@ -1,4 +1,4 @@
-"""What a call leaves behind beside the writes into tensors, and the code that does it again."""
+"""Outcomes: what a call leaves behind beside the writes into tensors, and the code that repeats it."""
 
 from subclass_aot.outcome.existed import Existed as Existed
 from subclass_aot.outcome.finish import emit_finish as emit_finish

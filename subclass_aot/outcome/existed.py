@@ -1,4 +1,4 @@
-"""Which objects are older than the run of a function."""
+"""Separates objects that existed before tracing from new ones (by `gc.freeze`)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from subclass_aot.tricks import is_on
 
 
 class Existed:
-    """Tells which objects are older than a block. It is asked in the block.
+    """Finds which objects are older than a block. It is queried in the block.
 
-    Python's collector is told to leave them alone until the end of the block, and so lists those alone that are new. A
-    list of all would cost more the more the program has. Where the user told it so already, there is no other way.
+    Python's collector leaves them alone until the end of the block (`gc.freeze`), and so lists those alone that are
+    new. A list of all would cost more the more the program has. Where the user told it so already, there is no other
+    way.
     """
 
     def __init__(self) -> None:
@@ -34,10 +35,10 @@ class Existed:
         self._before, self._new = [], None
 
     def forget(self) -> None:
-        """What was made by now is found anew when it is next asked."""
+        """Has what was made by now found anew at the next query."""
         self._new = None
 
     def __contains__(self, value: object) -> bool:
-        if self._new is None:  # asked for the first time, when all that the function made is there
+        if self._new is None:  # the first query, when all that the function made is there
             self._new = set(map(id, gc.get_objects())) - set(map(id, self._before))
         return id(value) not in self._new

@@ -273,7 +273,7 @@ class _Writer:
 
 
 def _reaches(outcome: Outcome, target: int) -> bool:
-    """Tells whether a new object holds itself, perhaps by way of others."""
+    """Returns whether a new object holds itself, perhaps by way of others."""
     seen: set[int] = set()
     todo: list[Recipe] = [New(target)]
     while todo:

@@ -72,7 +72,7 @@ def find_holders(
 
 
 def _is_traced(tensor: object) -> TypeGuard[torch.Tensor]:
-    """Tells whether it is a leaf, or a wrapper that has one inside; real wrappers may be used in a trace, too."""
+    """Returns whether it is a leaf, or a wrapper that has one inside; real wrappers may be used in a trace, too."""
     if type(tensor) is MetaTensor or _torch.is_front(tensor):
         return True
     return isinstance(tensor, torch.Tensor) and any(map(_is_traced, vars(tensor).values()))
@@ -99,7 +99,7 @@ def _references(tensors: list[torch.Tensor]) -> list[int]:
 
 
 class Holders:
-    """What holds traced tensors, and what holds that.
+    """The holders of traced tensors, and the holders of these.
 
     Args:
         held: The tensors.
@@ -158,7 +158,10 @@ def _known_place(holder: object, reachable: dict[int, str]) -> str | None:
 
 
 def _is_found_by_name(cls: type) -> bool:
-    """Tells whether a module has a class. One that a function makes, or torch for a gradient, is like other objects."""
+    """Returns whether a module has a class.
+
+    One that a function makes, or torch for a gradient, is like other objects.
+    """
     found: Any = sys.modules.get(cls.__module__)
     for name in cls.__qualname__.split("."):
         found = vars(found).get(name) if hasattr(found, "__dict__") else None
@@ -205,7 +208,7 @@ def _running_frames() -> dict[int, str]:
             for name, value in variables.items():
                 found.setdefault(id(value), f"in variable `{name}` of {frame.f_code.co_name}, ")
             # Of a function it is a copy, up to Python 3.12, which the frame keeps: values would outlive variables.
-            # Where a debugger looks at the function, that may be written back, and what is missing would be deleted.
+            # Where a debugger reads the function, that may be written back, and what is missing would be deleted.
             is_copy = type(variables) is dict and frame.f_code.co_flags & inspect.CO_OPTIMIZED
             if is_copy and sys.gettrace() is None and sys.getrefcount(variables) == _OF_A_COPY:
                 variables.clear()
@@ -214,11 +217,11 @@ def _running_frames() -> dict[int, str]:
 
 
 _OF_A_COPY = 3
-"""The references to a frame's copy that nobody else looks at: the frame's, ours, and the argument of `getrefcount`."""
+"""The references to a frame's copy that nobody else reads: the frame's, ours, and the argument of `getrefcount`."""
 
 
 def _is_ours(holder: object) -> bool:
-    """Tells whether a holder is part of a trace or of what was compiled, and leads nowhere else."""
+    """Returns whether a holder is part of a trace or of what was compiled, and leads nowhere else."""
     if isinstance(holder, types.FrameType):
         return True
     module = type(holder).__module__ or ""

@@ -1,4 +1,4 @@
-"""What backward leaves behind in objects, as data: hooks and the like run when gradients are computed.
+"""The outcome of backward in objects, as data: hooks and the like run when gradients are computed.
 
 Note [Outcome of backward]
 ~~~~~~~~~~~~~~~~~~~~~~~~~~
@@ -53,7 +53,7 @@ _NOT_KEPT = "what hooks put there goes into an object that the call has not kept
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BackwardOutcome:
-    """What backward leaves behind in objects. See Note [Outcome of backward].
+    """The outcome of backward in objects. See Note [Outcome of backward].
 
     Attributes:
         outputs: What each tensor or number is that it puts somewhere.
@@ -91,7 +91,7 @@ class BackwardOutcome:
 
 
 class Present(NamedTuple):
-    """What a table holds now, where it is not what was expected.
+    """The contents of a table now, where they are not what was expected.
 
     Attributes:
         place: The table, as `Expected.place`.
@@ -107,7 +107,7 @@ class Present(NamedTuple):
     def described(self) -> tuple[object, ...] | None:
         """What tells whether the table of another call holds the same, as far as hooks can know; None if nothing does.
 
-        Of tensors it has what they look like: whether hooks read their values tells the trace.
+        Of tensors it has the metadata: whether hooks read their values, the trace knows.
         """
         found: list[object] = []
         for key, value in self.entries:
@@ -171,7 +171,7 @@ class AfterForward:
         self._retaining = [(i, x) for i, x in enumerate(reader.leaves) if self._is_first(i) and retains_grad(x)]
 
     def _is_first(self, i: int) -> bool:
-        """Tells whether a flattened result is a tensor that the function has made, met for the first time."""
+        """Returns whether a flattened result is a tensor that the function has made, met for the first time."""
         result = self._reader.leaves[i]
         is_new = isinstance(result, torch.Tensor) and id(result) not in self._input_at
         return is_new and self._result_at[id(result)] == i
@@ -205,7 +205,7 @@ class AfterForward:
         return (*outcome.objects, *added), tuple(self.kept)
 
     def fix(self) -> None:
-        """From now on nothing more is kept: calls have begun."""
+        """Keeps nothing more from now on: calls have begun."""
         self._is_fixed = True
 
     def put_back(self, present: Sequence[Present] = ()) -> None:
@@ -230,7 +230,7 @@ class AfterForward:
 
     @contextmanager
     def again(self, present: Sequence[Present]) -> Iterator[None]:
-        """Within the block, objects hold what they held when forward was over; then they get their own back.
+        """Runs the block with what objects held when forward was over; then they get their own back.
 
         Args:
             present: As for `put_back`.
@@ -384,19 +384,19 @@ class _BackwardReader(Reader):
 
 
 def retains_grad(tensor: torch.Tensor) -> bool:
-    """Tells whether a tensor that is no leaf of autograd's graph is to have a `.grad` after backward."""
+    """Returns whether a tensor that is no leaf of autograd's graph is to have a `.grad` after backward."""
     return tensor.requires_grad and not tensor.is_leaf and tensor.retains_grad
 
 
 def _table_of_new(tensor: torch.Tensor) -> Table:
-    """The table of what a program puts on a tensor that it has made."""
+    """Returns the table of what a program puts on a tensor that it has made."""
     is_wrapper = _torch.is_traceable_wrapper_subclass(tensor)
     own = frozenset(name for name in vars(tensor) if is_wrapper or _torch.is_mark(name))
     return Table("attributes", but=own, public=is_wrapper)
 
 
 def _without_recomputed(before: list[tuple[Any, Any]], now: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
-    """What a table holds now. A view that a checkpoint has made again counts as the one that was there."""
+    """Returns what a table holds now. A view that a checkpoint has regenerated counts as the one that was there."""
     there = {key_id(k): v for k, v in before}
     found = []
     for key, value in now:
@@ -408,7 +408,7 @@ def _without_recomputed(before: list[tuple[Any, Any]], now: list[tuple[Any, Any]
 
 
 def _memory(tensor: torch.Tensor) -> object:
-    """What is the same of two traced tensors that are one piece of memory, seen in one way."""
+    """Returns what is the same of two traced tensors that are one piece of memory, seen in one way."""
     leaves = FlattenPlan.leaves_of(tensor)
     seen = [(Storage.of(x), x.spec) if isinstance(x, MetaTensor) else id(x) for x in leaves]
     return type(tensor), tensor.requires_grad, seen

@@ -40,7 +40,7 @@ _NEW_MODULE = """{path}: the function makes a module, and it is still there afte
   Instead: make the module before, outside the compiled function."""
 
 _NO_PICTURE = """{path}: an object of class {kind} holds tensors, and how to make another one is not known.
-  Instead: return its tensors, in tuples, lists and dicts; or tell torch how the class is taken apart, as in
+  Instead: return its tensors, in tuples, lists and dicts; or register with torch how the class is flattened, as in
   torch.utils._pytree.register_pytree_node({kind}, ...)."""
 
 _CALLBACK = """{path}: the function puts a weak reference with a callback here, and later calls
@@ -51,7 +51,7 @@ _PASSED_TWICE = """{path}: this list or dict is passed twice, and the function c
   While it is traced, lists and dicts among the arguments are copies, one for each place.
   Instead: pass it once, or keep it in an attribute of an object."""
 
-_IN_ITSELF = """{path}: a {kind} holds itself, and such a structure cannot be made again.
+_IN_ITSELF = """{path}: a {kind} holds itself, and such a structure cannot be rebuilt.
   Instead: return its parts."""
 
 _CAPSULE = """A result is a capsule, which points to the memory of a tensor, and a traced tensor has none.
@@ -61,7 +61,7 @@ _BUILTIN = frozenset({list, dict, set, OrderedDict, defaultdict, deque})
 
 
 class Context(NamedTuple):
-    """What a wrapper holds beside its inner tensors.
+    """The attributes of a wrapper beside its inner tensors.
 
     Attributes:
         way: How generated code gets to the wrapper.
@@ -102,7 +102,7 @@ def read_outcome(
     Raises:
         DataDependentError: A result points to memory.
         MutationError: A parameter was exchanged, or an array that is no tensor was written.
-        TraceError: An object that holds tensors cannot be made again, or Python's random numbers were drawn.
+        TraceError: An object that holds tensors cannot be rebuilt, or Python's random numbers were drawn.
     """
     seen.refuse_changed()
     reader = Reader(seen, existed, contexts)
@@ -122,7 +122,7 @@ def read_outcome(
 
 
 def _is_of_arguments(change: Change) -> bool:
-    """Tells whether what changes is reached by an argument."""
+    """Returns whether what changes is reached by an argument."""
     return change.path.startswith(("args", "kwargs"))
 
 
@@ -162,7 +162,7 @@ class Reader:
         return recipe if known is value else None
 
     def recipe(self, value: Any, path: str) -> Recipe:
-        """Returns how `value` is made again."""
+        """Returns how `value` is rebuilt."""
         if is_weak(value):  # before all else: a proxy says that it is a tensor if it leads to one
             target = self.recipe(referent(value), path)
             if isinstance(target, Literal):
@@ -224,7 +224,7 @@ class Reader:
         return Literal(value) if all(isinstance(p, Literal) for p in parts) else Tuple(type(value), parts)
 
     def _registered(self, value: Any, path: str) -> Recipe:
-        """Returns how an object is made that torch's pytree takes apart."""
+        """Returns how an object is made that torch's pytree flattens."""
         self._made[id(value)] = value, None
         children, metadata, entries, _ = optree.tree_flatten_one_level(
             value, none_is_leaf=True, namespace=_torch.PYTREE_NAMESPACE
@@ -255,7 +255,7 @@ class Reader:
         return Literal(value)
 
     def _stays(self, value: object) -> bool:
-        """Tells whether an object that holds no tensors is the same at each call."""
+        """Returns whether an object that holds no tensors is the same at each call."""
         return type(value) not in _BUILTIN and (not can_be_made(type(value)) or value in self.existed)
 
     def _note(self, value: object, position: int | None = None) -> New:
@@ -361,7 +361,7 @@ key_id = Table.key_of
 
 
 def same_contents(before: list[tuple[Any, Any]], now: list[tuple[Any, Any]]) -> bool:
-    """Tells whether a table holds the same. Equal numbers or strings may be other objects, but nobody can tell."""
+    """Returns whether a table holds the same. Equal numbers or strings may be other objects, but nobody can tell."""
     return Table.same(before, now) or _same_values(before, now)
 
 
@@ -373,6 +373,6 @@ def _same_values(before: list[tuple[Any, Any]], now: list[tuple[Any, Any]]) -> b
 
 
 def _is_registered(value: Any) -> bool:
-    """Tells whether torch's pytree takes an object apart."""
+    """Returns whether torch's pytree flattens an object."""
     namespace = _torch.PYTREE_NAMESPACE
     return not optree.tree_is_leaf(value, none_is_leaf=True, namespace=namespace)

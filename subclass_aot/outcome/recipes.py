@@ -1,4 +1,4 @@
-"""What a call leaves behind beside the writes into tensors, as data: its results, and what objects hold afterwards.
+"""The outcome of a call beside the writes into tensors, as data: its results, and what objects hold afterwards.
 
 Note [Outcome of a call]
 ~~~~~~~~~~~~~~~~~~~~~~~~
@@ -92,7 +92,7 @@ UNREGISTERED = "torch's pytree makes no {name} here: register it before, as wher
 
 @dataclass(slots=True, eq=False)
 class NewObject:
-    """How an object is made: by torch's pytree from its parts, or empty, and then filled table by table.
+    """A recipe of an object: by torch's pytree from its parts, or empty, and then filled table by table.
 
     It holds no function of the pytree, which pickle could not take along.
 
@@ -126,7 +126,7 @@ class NewObject:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Change:
-    """What one table of an object of the call holds afterwards.
+    """The contents of one table of an object of the call afterwards.
 
     Attributes:
         object: The object, by its position among `Outcome.objects`.
@@ -154,10 +154,10 @@ class Change:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stood:
-    """What stood at a key when forward was over.
+    """The value at a key when forward was over.
 
     Attributes:
-        key: The key; None for an element, which is told by its position.
+        key: The key; None for an element, which is known by its position.
         value: A plain value, the `Leaf` of a number of the call, the kept object that it was; None for anything else.
         kind: What it was: "absent", "plain", "tensor" or "object".
     """
@@ -169,7 +169,7 @@ class Stood:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Expected:
-    """What backward finds in a table that it changes, if nobody has changed it since forward.
+    """The contents that backward finds in a table that it changes, if they did not change since forward.
 
     Attributes:
         place: The table, by its position among those that the trace has read.

@@ -1,4 +1,4 @@
-"""What runs at a call."""
+"""Generates what runs at a call."""
 
 from subclass_aot.runtime.dense_program import write_dense_program as write_dense_program
 from subclass_aot.runtime.double_backward import DoubleBackward as DoubleBackward

@@ -30,7 +30,7 @@ from subclass_aot.symbols import is_symbolic
 def write_backward(
     convention: Convention, graph: BoxedFunction, others: UnexpectedTangents | None = None
 ) -> Callable[..., Any]:
-    """`backward(ctx, *tangents)`.
+    """Generates `backward(ctx, *tangents)`.
 
     Args:
         convention: What the functions agree on.
@@ -83,7 +83,7 @@ def write_backward(
         if isinstance(graph, LazyFunction):  # where compiling fails, nothing is lost
             lazy = source.const(graph, "backward_graph")
             source.line(f"if not {lazy}.is_compiled: {lazy}.compiled()")
-        source.line(f"ctx.{_torch.CLEAR_SAVED}()  # the graph lets go of each when it has been read")
+        source.line(f"ctx.{_torch.CLEAR_SAVED}()  # the graph releases each when it has been read")
     assert graphs.backward is not None
     computed = {desc: source.fresh(str(desc)) for desc in descriptor_of(graphs.backward.graph.output_node())}
     emit_run(source, list(computed.values()), graph, "inputs", "backward")
@@ -136,7 +136,7 @@ def _present(source: Source, put: BackwardOutcome, symints: SymintNames) -> str:
 def _retain(for_backward: list[Any], position: int, gradient: torch.Tensor) -> None:
     """Sets the `.grad` of a result, or adds to it where an earlier backward has set it.
 
-    It is not asked before: of a tensor that is no leaf, torch warns.
+    It is not read before: of a tensor that is no leaf, torch warns.
     """
     kept = for_backward[position]
     reference, was_set = kept if isinstance(kept, tuple) else (kept, False)
@@ -203,7 +203,7 @@ def _hand_over(
     """
 
     def write_other(signature: JointSignature, graphs: Graphs, backward: BoxedFunction) -> Callable[..., Any]:
-        """The backward for other tangents, after the same forward."""
+        """Returns the backward for other tangents, after the same forward."""
         return write_backward(
             Convention(
                 signature, graphs, convention.keeps_inputs, convention.requires_grad_inputs, convention.keeps_objects
@@ -226,7 +226,7 @@ def _hand_over(
 
 
 def _wrong(source: Source, name: str, meta: ValueMeta, specs: Sequence[Any], symints: SymintNames) -> str:
-    """The condition that a gradient is not of the kind that was traced."""
+    """Returns the condition that a gradient is not of the kind that was traced."""
     if not isinstance(meta, SubclassCreationMeta):
         return f"hasattr({name}, '__tensor_flatten__')"
     if meta.context is None and all(isinstance(x, PlainTensorMeta) for x in meta.attrs.values()):

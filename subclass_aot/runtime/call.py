@@ -1,4 +1,4 @@
-"""What a call runs once it is checked: forward, what is written back, and the flat results."""
+"""Generates the part of a call behind its guard: forward, what is written back, and the flat results."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from subclass_aot.signature import JointSignature, MetadataMutation
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Function:
-    """What runs with gradients: an `autograd.Function`.
+    """The function that runs with gradients: an `autograd.Function`.
 
     Attributes:
         apply: Runs it.
-        double_backward: What keeps the inputs for second derivatives, if that was asked for.
+        double_backward: What keeps the inputs for second derivatives, if these are wanted.
     """
 
     apply: Callable[..., Any]
@@ -59,7 +59,9 @@ def emit_call(
     for position in {*changes, *signature.outcome.assigned_data.values()}:
         for slot in set(signature.index_map.flat_of(position)).intersection(signature.graph_slots):
             before, leaves[slot] = leaves[slot], source.fresh("leaf")
-            source.line(f"{leaves[slot]} = {before}.detach()  # what is saved of it keeps its look")
+            source.line(
+                f"{leaves[slot]} = {before}.detach()  # the saved tensor keeps its sizes from before the mutation"
+            )
     for position in signature.mutations.requires_grad_mutations:
         source.line(f"{values[position]}.requires_grad_()")
     reads = Reads(values, leaves, reads.listing)
@@ -169,18 +171,18 @@ def _emit_apply(
 
 
 def _has_gradient_of_its_new_size(convention: Convention, position: int, changes: list[MetadataMutation]) -> bool:
-    """Tells whether an input got other sizes where autograd does not see it: its gradient has them, too."""
+    """Returns whether an input got other sizes where autograd does not see it: its gradient has them, too."""
     return position in convention.requires_grad_inputs and not any(change.tracked for change in changes)
 
 
 def _reshape(source: Source, of_input: list[MetadataMutation], is_counted: bool = True) -> str:
-    """The function that does to an input what the program did to its sizes and strides."""
+    """Returns the function that does to an input what the program did to its sizes and strides."""
     return source.const(functools.partial(version_counters.reshape, of_input, is_counted=is_counted), "reshape")
 
 
 def _counters(source: Source, signature: JointSignature, reads: Reads) -> str:
-    """An expression of the version counters to settle: of leaves that the graph writes without a version of their own
-    moving, and of tensors whose version moves.
+    """Returns an expression of the version counters to settle: of leaves that the graph writes without a version of
+    their own moving, and of tensors whose version moves.
     """
     slots = (slot for slot in signature.index_map.slots if slot.kind == "leaf")
     slot_of = {(slot.outer, "".join(slot.path)): slot.flat for slot in slots}

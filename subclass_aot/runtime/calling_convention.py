@@ -1,4 +1,6 @@
-"""What the generated functions of one signature agree on: what forward makes, and which way it goes to the call."""
+"""The calling convention between the generated `call`, `forward` and `backward`: which values are outputs of the
+`autograd.Function`, and which bypass it.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ _WRONG_COUNT = """The function that the {which} compiler returned gave {got} out
 
 
 class Convention:
-    """What `forward`, `backward` and `call` of one signature pass to each other.
+    """The calling convention between the generated functions: parameter names, and which outputs go through autograd.
 
     Args:
         signature: The signature.
@@ -68,7 +70,7 @@ class Convention:
         # Autograd goes through the history of every input that it is given, even where nothing comes from here. Some
         # histories are used up, such as that of the last loss, which an object holds.
         with_gradient = [i for i in asking if signature.inputs[i].gradient is not None]
-        if keeps_inputs or not with_gradient:  # second derivatives are asked of all of them
+        if keeps_inputs or not with_gradient:  # second derivatives are computed of all of them
             with_gradient = asking
         leaves = enumerate(signature.made_leaves, len(signature.inputs))
         with_gradient = with_gradient + [i for i, leaf in leaves if leaf.gradient is not None]
@@ -101,7 +103,7 @@ class Convention:
 
     @property
     def saved_for_version_check(self) -> list[int]:
-        """Inputs that are checked though autograd is not given them."""
+        """Inputs without grad that are saved only for autograd's version check."""
         asking = set(self.requires_grad_inputs)
         return [p for kind, p in self.checked if kind == "input" and p not in asking]
 
@@ -123,7 +125,7 @@ class Convention:
         return [s for s in structure_slots(metas, index_map) if s in flat]
 
     def _wrappers_to_check(self) -> list[tuple[str, int]]:
-        """Wrappers whose leaves are saved: inputs, outputs through which gradients go, and made leaves.
+        """Returns the wrappers whose leaves are saved: inputs, outputs through which gradients go, and made leaves.
 
         Note [Versions of wrappers]
         A write through a wrapper counts on the wrapper's version, not on its leaves': they are written below autograd.
@@ -150,7 +152,7 @@ class Convention:
         return found
 
     def _assigned_to_check(self) -> list[tuple[str, int]]:
-        """Inputs that get memory which is saved: a write through one counts on its own version alone."""
+        """Returns inputs that get memory which is saved: a write through one counts on its own version alone."""
         found, outputs = [], {saved.output for saved in self.graphs.saved} - {None}
         for i, position in self.signature.outcome.assigned_data.items():
             value = self.signature.outputs[i]
@@ -161,7 +163,7 @@ class Convention:
 
 
 def computed_leaves(value: Value) -> list[OutputDescriptor]:
-    """The leaves of a value that forward computes."""
+    """Returns the leaves of a value that forward computes."""
     return [leaf for leaf in value.leaves if isinstance(leaf, OutputDescriptor)]
 
 
@@ -177,15 +179,15 @@ class SymintNames:
 
     @staticmethod
     def of(locals_of: Mapping[OutputDescriptor, str]) -> SymintNames:
-        """The numbers among what forward computes."""
+        """Returns the numbers among what forward computes."""
         return SymintNames({desc.number: name for desc, name in locals_of.items() if isinstance(desc, Number)})
 
     def one(self, number: int | torch.SymInt) -> str:
-        """One of them."""
+        """Returns one of them."""
         return self.names[lasting_key_of(number)] if is_symbolic(number) else str(operator.index(number))
 
     def all(self, symints: Sequence[int | torch.SymInt]) -> str:
-        """A tuple of them."""
+        """Returns a tuple of them."""
         return f"({''.join(self.one(n) + ', ' for n in symints)})"
 
 

@@ -18,7 +18,8 @@ from subclass_aot.signature import JointSignature, Mutations
 
 
 def write_dense_program(signature: JointSignature, graphs: Graphs, graph: BoxedFunction) -> Callable[[list[Any]], Any]:
-    """`program(leaves)`: runs the forward graph on the leaves of a call, and gives what the call would return.
+    """Generates `program(leaves)`: it runs the forward graph on the leaves of a call, and gives what the call would
+    return.
 
     Writes are those in the graph: what a call settles beside, such as version counters, nobody asks for there.
 

@@ -25,7 +25,7 @@ from subclass_aot.signature import JointSignature
 
 
 class DoubleBackward:
-    """What a signature needs beside its compiled backward so that gradients can be differentiated.
+    """The part of a signature beside its compiled backward by which gradients can be differentiated.
 
     Args:
         signature: The signature.
@@ -58,7 +58,7 @@ class DoubleBackward:
         return _Keep.apply(state, kept, *[v for v in kept if v.requires_grad])  # type: ignore[no-untyped-call,no-any-return]
 
     def differentiable(self, backward: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
-        """`backward` for an `autograd.Function`, or the vjp in its place where autograd is to follow."""
+        """Returns `backward` for an `autograd.Function`, or the vjp in its place where autograd has to follow."""
 
         @_torch.below_dynamo
         def chosen(ctx: Any, *tangents: torch.Tensor | None) -> tuple[Any, ...]:
@@ -98,7 +98,7 @@ class _Keep(torch.autograd.Function):
 def _gradients(
     signature: JointSignature, again: RecordedCall, changed: set[int], values: list[torch.Tensor], tangents: list[Any]
 ) -> tuple[Any, ...]:
-    """The vjp. It writes into none of its tensors."""
+    """Returns the vjp. It writes into none of its tensors."""
     wanted = [v for v, given in zip(values, signature.inputs, strict=True) if given.requires_grad]
     inputs = [v for v in wanted if v.requires_grad]  # some are said to, and do so only after they are written
     values = [v.clone() if i in changed else v for i, v in enumerate(values)]
@@ -113,7 +113,7 @@ def _gradients(
 
 
 def _through_autograd(signature: JointSignature, values: list[Any], results: list[Any]) -> list[Any]:
-    """The tensors that have tangents, in their order."""
+    """Returns the tensors that have tangents, in their order."""
     found = [values[i] for i, value in signature.mutations.autograd_mutations if value.requires_grad]
     made = list(zip(results, signature.outputs, strict=False))  # a state of the generator comes last, and is no result
     found += [r for r, o in made if isinstance(o, Value) and o.requires_grad]
@@ -127,7 +127,7 @@ def _through_autograd(signature: JointSignature, values: list[Any], results: lis
 
 
 def _changed(signature: JointSignature) -> set[int]:
-    """Inputs that a call changes."""
+    """Returns the inputs that a call changes."""
     mutations = signature.mutations
     changed = {signature.index_map.slots[slot].outer for slot in mutations.mutated_leaves}
     changed |= {mutation.input for mutation in mutations.autograd_mutations}

@@ -44,7 +44,7 @@ class CompiledGraphs:
         forward: The forward graph, compiled.
         backward: The backward graph, compiled; None without gradients.
         others: What to do with gradients of other kinds than the backward graph is for.
-        double_backward: What makes gradients differentiable, if that was asked for.
+        double_backward: What makes gradients differentiable, if that is wanted.
     """
 
     graphs: Graphs
@@ -56,7 +56,7 @@ class CompiledGraphs:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Entry:
-    """What runs for one signature.
+    """The functions that run for one signature.
 
     Attributes:
         call: Runs a call that fits.
@@ -87,7 +87,7 @@ def make_entry(
         state: The global modes of that call.
         together: What the guards of one function keep from call to call.
         told_apart: Whether no list or dict among the arguments is reached a second time; None where that is the same.
-        within_dynamo: Whether Dynamo's guards are asked before each call.
+        within_dynamo: Whether Dynamo's guards run before each call.
     """
     if state[_AUTOCAST]:  # the guard sees to it that autocast is on at each call
         compiled = dataclasses.replace(compiled, forward=without_autocast(compiled.forward))
@@ -132,7 +132,9 @@ def make_entry(
 
 
 def _unseen_by_classes(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that runs where classes do not see functions of torch: what theirs do is in the graph already."""
+    """Returns a function that runs where classes do not see functions of torch: what theirs do is in the graph
+    already.
+    """
 
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -144,7 +146,7 @@ def _unseen_by_classes(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _applied(convention: Convention, forward: Callable[..., Any], backward: Callable[..., Any]) -> Callable[..., Any]:
-    """What runs forward and has autograd run backward."""
+    """Returns a function that runs forward and has autograd run backward."""
     if hooks.make_node is not None and convention.gives_new_tensors:
         return hooks.make_node(forward, backward, len(convention.parameters))
     members = {"forward": staticmethod(forward), "backward": staticmethod(backward)}

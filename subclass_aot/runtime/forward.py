@@ -1,4 +1,6 @@
-"""What runs the forward graph and wraps what it computed: a part of a call, or with gradients a function of its own."""
+"""Generates what runs the forward graph and wraps its results: a part of a call, or with gradients a function of
+its own.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ class Made:
 
     @staticmethod
     def fresh(source: Source, convention: Convention) -> Made:
-        """New locals."""
+        """Returns new locals."""
         graphs = convention.graphs
         computed = {desc: source.fresh(str(desc)) for desc in graphs.computed}
         values = [source.fresh("value") for _ in convention.forward_values]
@@ -82,7 +84,7 @@ def emit_forward(
 
 
 def write_forward(convention: Convention, graph: BoxedFunction) -> Callable[..., Any]:
-    """`forward(ctx, leaves, non_differentiable, checked, *values)`, the first half of an `autograd.Function`.
+    """Generates `forward(ctx, leaves, non_differentiable, checked, *values)`, the first half of an `autograd.Function`.
 
     Where the graph runs first, it is `forward(ctx, leaves, made, checked, *values)`. See Note [Made leaves].
 
@@ -126,7 +128,7 @@ def write_forward(convention: Convention, graph: BoxedFunction) -> Callable[...,
 
 
 def _list_of_inputs(source: Source, convention: Convention, leaves: Sequence[str]) -> str:
-    """An expression of a list of the graph's inputs, which the graph may empty."""
+    """Returns an expression of a list of the graph's inputs, which the graph may empty."""
     signature = convention.signature
     if len(signature.graph_slots) < len(leaves) or signature.mutations.bases:
         return f"[{', '.join(graph_inputs(source, convention, leaves))}]"
@@ -140,7 +142,7 @@ def _list_of_inputs(source: Source, convention: Convention, leaves: Sequence[str
 
 
 def graph_inputs(source: Source, convention: Convention, leaves: Sequence[str]) -> list[str]:
-    """An expression for each input of the forward graph.
+    """Returns an expression for each input of the forward graph.
 
     Args:
         source: The function.
@@ -155,7 +157,7 @@ def graph_inputs(source: Source, convention: Convention, leaves: Sequence[str]) 
 
 
 def _detach(source: Source, convention: Convention, computed: Mapping[OutputDescriptor, str]) -> None:
-    """Appends what makes computed leaves nobody else's: autograd marks the objects it is given."""
+    """Detaches graph outputs that alias an input or another output: `Function` sets `grad_fn` on what it returns."""
     training = convention.signature.needs_backward
     values = (value for value in convention.forward_values if isinstance(value.meta, PlainTensorMeta))
     dense = {leaf for value in values for leaf in computed_leaves(value)}
@@ -212,7 +214,7 @@ def _save(source: Source, convention: Convention, made: Made) -> None:
 def _alias(
     leaf: torch.Tensor, dtype: torch.dtype, size: tuple[int, ...], stride: tuple[int, ...], offset: int
 ) -> torch.Tensor:
-    """A tensor that shares the storage of `leaf`."""
+    """Returns a tensor that shares the storage of `leaf`."""
     with torch.no_grad():
         alias, start = leaf.detach(), leaf.storage_offset()
         if dtype is not leaf.dtype:  # as the real part of complex numbers

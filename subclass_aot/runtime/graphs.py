@@ -48,7 +48,7 @@ class Saved(NamedTuple):
 
 
 class Computed(NamedTuple):
-    """How forward made one of its outputs.
+    """The way in which forward made one of its outputs.
 
     Attributes:
         is_alias: Whether it is an input or another output, and must be given out as another object.
@@ -88,7 +88,7 @@ class Graphs:
         saved: Sequence[tuple[int | None, OutputDescriptor | None]],
         num_saved_symints: int = 0,
     ) -> Graphs:
-        """The graphs of a signature, of what is known of them. Checks are put into forward.
+        """Returns the graphs of a signature, of what is known of them. Checks are put into forward.
 
         Args:
             signature: The signature.
@@ -159,7 +159,7 @@ def _unwritten_static_inputs(trace: JointTrace) -> list[int]:
 
 
 def _only_saved(graphs: Graphs) -> Iterator[int]:
-    """The outputs of forward that nobody sees but backward, of known size: no inputs, and no results."""
+    """Yields the outputs of forward that nobody sees but backward, of known size: no inputs, and no results."""
     outputs: Any = graphs.forward.graph.output_node().args[0]
     for i, saved in enumerate(graphs.saved, len(graphs.computed)):
         if saved == (None, None) and outputs[i].meta["spec"].solver is None:
@@ -167,7 +167,7 @@ def _only_saved(graphs: Graphs) -> Iterator[int]:
 
 
 def backward_inputs(graphs: Graphs, backward: fx.GraphModule) -> list[Any]:
-    """Example inputs for a backward graph: what is saved has the strides that the compiled forward graph gives it.
+    """Returns example inputs for a backward graph: saved values have the strides that the compiled forward gives them.
 
     Args:
         graphs: The graphs of the signature, forward compiled.
@@ -184,7 +184,7 @@ def backward_inputs(graphs: Graphs, backward: fx.GraphModule) -> list[Any]:
 
 
 def _with_fakes(partition_fn: PartitionFn) -> PartitionFn:
-    """Torch's partitioners look for fake tensors in `meta["val"]`: while one runs, they stand there.
+    """Returns a partitioner that runs with fake tensors in `meta["val"]`, which torch's partitioners read.
 
     See Note [What runs once], too.
     """
@@ -240,7 +240,7 @@ def _with_writes(trace: JointTrace, forward: fx.GraphModule, backward: fx.GraphM
 
 
 def _describe_inputs(trace: JointTrace, forward: fx.GraphModule) -> list[fx.Node]:
-    """The inputs of the forward graph, with the descriptors of those of the joint graph.
+    """Returns the inputs of the forward graph, with the descriptors of those of the joint graph.
 
     Raises:
         CompilerResultError: The partitioner has dropped some.
@@ -302,7 +302,7 @@ def _mark_inputs(graph: fx.GraphModule, static: frozenset[int]) -> None:
 
 
 def _is_view(node: Argument) -> bool:
-    """Whether a view operator, such as `t` or `split`, made an output of a graph."""
+    """Returns whether a view operator, such as `t` or `split`, made an output of a graph."""
     while isinstance(node, fx.Node) and node.target is operator.getitem:
         node = node.args[0]
     if not isinstance(node, fx.Node) or not _torch.is_overload(node.target):

@@ -19,7 +19,7 @@ from subclass_aot._stack import pass_on_interruption
 from subclass_aot.backends import BoxedFunction
 from subclass_aot.trace import one_at_a_time
 
-_WHERE = """This happened when the backward graph of {name} was compiled: when a gradient was first asked for.
+_WHERE = """This happened when the backward graph of {name} was compiled: when a gradient was first computed.
   Compiled for: {line}
   To have it at that call: aot_compile(..., lazy_backward=False) compiles both graphs together."""
 
@@ -51,7 +51,9 @@ class LazyFunction:
         return self._run is not None
 
     def compiled(self) -> BoxedFunction:
-        """The compiled graph; compiles it unless that was done, also by another thread while this one waited."""
+        """Returns the compiled graph; compiles it unless that was done, also by another thread while this one
+        waited.
+        """
         with one_at_a_time:
             if self._run is None:
                 assert self._compile is not None
@@ -77,7 +79,7 @@ class _Modes:
 
     @contextmanager
     def restored(self) -> Iterator[None]:
-        """Within the block they are as they were; modes that see operators or calls of torch are left out."""
+        """Runs the block with the modes as they were; modes that see operators or calls of torch are left out."""
         dtype, deterministic = torch.get_default_dtype(), _deterministic()
         with ExitStack() as stack:
             stack.enter_context(torch.inference_mode(False))

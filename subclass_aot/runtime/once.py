@@ -32,7 +32,7 @@ _NO_WAY_BACK = """A tensor is differentiated that hooks or a checkpoint put into
 def once_differentiable(
     backward: Callable[..., tuple[Any, ...]], put: BackwardOutcome | None = None
 ) -> Callable[..., tuple[Any, ...]]:
-    """`backward` for an `autograd.Function`: with `create_graph=True`, using its results differentiably raises.
+    """Returns `backward` for an `autograd.Function`: with `create_graph=True`, using its results differentiably raises.
 
     Torch's decorator of that name lets a gradient go by unmarked when the incoming gradient requires none, though it
     depends on the inputs; then second derivatives would come out too small without a word.
@@ -69,7 +69,9 @@ def refuse_put(put: BackwardOutcome) -> NoReturn:
 
 
 def without_way_back(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor that has a history, as in eager mode, through which autograd cannot go: it was computed in backward."""
+    """Returns a tensor that has a history, as in eager mode, through which autograd cannot go: it was computed in
+    backward.
+    """
     with torch.enable_grad():
         return _Lost.apply(tensor, torch.empty(0, requires_grad=True))  # type: ignore[no-untyped-call,no-any-return]
 

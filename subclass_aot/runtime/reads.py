@@ -1,4 +1,4 @@
-"""Which plain numbers and texts of its modules a forward reads while it is traced: only these have to be equal.
+"""Finds which plain numbers and texts of its modules a forward reads while it is traced: only these have to be equal.
 
 Many models number their layers (`self.layer_idx`), and read that number in some calls only. While a forward is traced,
 a descriptor on the class of each module stands in the way of such attributes and notes who asks for them.
@@ -17,7 +17,9 @@ KINDS = (int, float, bool, str, type(None))
 
 
 def can_be_watched(module: torch.nn.Module, name: str) -> bool:
-    """Whether every read of an attribute will be noticed: its class does not read the `__dict__` of its instances."""
+    """Returns whether every read of an attribute will be noticed: its class does not read the `__dict__` of its
+    instances.
+    """
     if name == "training" or type(vars(module)[name]) not in KINDS:
         return False
     for cls in type(module).__mro__:
@@ -32,12 +34,12 @@ def can_be_watched(module: torch.nn.Module, name: str) -> bool:
 def noticed(
     modules: Mapping[str, torch.nn.Module], names: list[tuple[str, str]], note: Callable[[tuple[str, str]], None]
 ) -> Iterator[None]:
-    """Within the block, `note((path, name))` is called for reads of attributes.
+    """Runs the block, and calls `note((path, name))` for reads of attributes.
 
     Args:
         modules: The modules, by path.
         names: The attributes, each by the path of its module and its name.
-        note: What is told.
+        note: What is called.
     """
     path_of = {id(module): path for path, module in modules.items()}
 

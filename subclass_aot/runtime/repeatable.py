@@ -1,4 +1,4 @@
-"""Whether a function may be called once more for its second derivatives, with the same outcome."""
+"""Checks that a function may be called once more for its second derivatives, with the same outcome."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _DRAWS = {
 
 
 def draws_again(signature: JointSignature, graphs: Graphs, repeats_draws: bool) -> bool:
-    """Whether a second call must begin with the state of the random generator that the first began with.
+    """Returns whether a second call must begin with the state of the random generator that the first began with.
 
     Args:
         signature: What was traced.

@@ -26,7 +26,7 @@ from subclass_aot.signature import JointSignature, MadeLeaf
 
 
 class Results:
-    """Appends what makes the flat results, each when it is first asked for.
+    """Appends what makes the flat results, each when it is first read.
 
     Args:
         source: The function of the call.
@@ -57,17 +57,17 @@ class Results:
                 self._bases[desc.index] = self._leaf(leaf, self._bases[desc.index])
 
     def all(self) -> list[str]:
-        """A local or a constant for each result."""
+        """Returns a local or a constant for each result."""
         return [self.at(i) for i in range(len(self._signature.outputs))]
 
     def of(self, leaf: MadeLeaf) -> str:
-        """The local of a leaf of autograd's graph."""
+        """Returns the local of a leaf of autograd's graph."""
         if isinstance(leaf.output, IntermediateBase):
             return self._bases[leaf.output.index]
         return self.at(leaf.output.index)
 
     def at(self, i: int) -> str:
-        """The local, or a constant, for one result."""
+        """Returns the local, or a constant, for one result."""
         if i not in self._results:
             self._results[i] = self._make(i, self._signature.outputs[i])
         return self._results[i]

@@ -1,7 +1,7 @@
-"""What a module is but for its tensors: two modules of one structure run one compiled function.
+"""Hashable key of a module without its tensors; modules with equal keys share one compilation.
 
 The structure is everything that its forward might read in Python: classes, submodules, the names of parameters and
-buffers, hooks of submodules, and all other attributes. Values that can be taken apart are compared by what they are
+buffers, hooks of submodules, and all other attributes. Values that can be flattened are compared by what they are
 made of, all others by identity, so that nothing is taken for equal which might not be. It is read once, and again when
 anything that it was read from is another object: one call of a C function says whether. Numbers and texts that are
 attributes of modules stand apart, since many are not read (`runtime/reads.py`).
@@ -60,7 +60,7 @@ class Structure:
         self._mutable = reader.mutable
 
     def still_holds(self) -> bool:
-        """Whether the module still has it."""
+        """Returns whether the module still has it."""
         return (
             hooks.same_items(self._kept)
             and sum(map(len, self._tables)) == len(self.places)
@@ -68,11 +68,11 @@ class Structure:
         )
 
     def tensors(self) -> dict[str, torch.Tensor | None]:
-        """The parameters and buffers that the module has now, by name."""
+        """Returns the parameters and buffers that the module has now, by name."""
         return {name: table.get(key) for name, table, key in self.places}
 
     def scalars_noticed(self, note: Callable[[tuple[str, str]], None]) -> AbstractContextManager[None]:
-        """Within the block, `note` is told of each number and text that is read: its key in `scalars`."""
+        """Runs a block, and calls `note` with each number and text that is read: its key in `scalars`."""
         return noticed(self.modules, list(self.scalars), note)
 
 
@@ -107,7 +107,7 @@ class _Reader:
         self.items += table, tuple([x for item in table.items() for x in item])
 
     def of_module(self, path: str, module: torch.nn.Module, skip: tuple[str, ...]) -> Any:
-        """A module but for its submodules and its tensors, to be compared with `==`."""
+        """Returns a module but for its submodules and its tensors, to be compared with `==`."""
         self._watch(vars(module))
         self._watch(_torch.submodules_of(module))
         for table in _TABLES:
@@ -156,7 +156,7 @@ class _Reader:
         return self._of(value)
 
     def _of(self, value: object) -> Any:
-        """What a value is made of, to be compared with `==`."""
+        """Returns the parts of a value, to be compared with `==`."""
         kind = type(value)
         if kind in _SCALARS:
             return kind, value
@@ -213,12 +213,14 @@ class _Plain:
 
 
 def _is_plain_object(value: object) -> bool:
-    """Whether all that an object is stands in its `__dict__`: an instance of a class that is written in Python."""
+    """Returns whether all that an object is stands in its `__dict__`: an instance of a class that is written in
+    Python.
+    """
     kind = type(value)
     plain = kind.__basicsize__ == _Plain.__basicsize__ and hasattr(value, "__dict__")
     return plain and not isinstance(value, type | enum.Enum | torch.nn.Module)
 
 
 def _ids(values: Iterable[object]) -> list[int]:
-    """What a list or a set holds, to be compared by identity."""
+    """Returns the ids of what a list or a set holds, to be compared by identity."""
     return list(map(id, values))

@@ -22,7 +22,7 @@ from subclass_aot.symbols import is_symbolic
 
 
 def converted(tangent: object, meta: InnerMeta, specs: Sequence[Any]) -> Any:
-    """The tangent in the form that `meta` and `specs` describe; None where no conversion is known."""
+    """Returns the tangent in the form that `meta` and `specs` describe; None where no conversion is known."""
     if fits(tangent, meta, specs):
         return tangent
     for convert in (_by_its_class, _by_expected_class, _by_parts):
@@ -33,7 +33,7 @@ def converted(tangent: object, meta: InnerMeta, specs: Sequence[Any]) -> Any:
 
 
 def fits(tangent: object, meta: InnerMeta, specs: Sequence[Any]) -> bool:
-    """True if a tangent is what the graph was traced for, all the way down. Strides may differ.
+    """Returns True if a tangent is what the graph was traced for, all the way down. Strides may differ.
 
     Args:
         tangent: The tangent, or something inside it.
@@ -60,7 +60,10 @@ def fits(tangent: object, meta: InnerMeta, specs: Sequence[Any]) -> bool:
 
 
 def _fits_jagged(tangent: object, meta: SubclassCreationMeta, specs: Sequence[Any]) -> bool:
-    """Autograd has compared the sizes, so the structure is that of the result. See Note [Jagged tensors]."""
+    """Returns whether a jagged tangent fits.
+
+    Autograd has compared sizes, so its structure is that of the result. See Note [Jagged tensors].
+    """
     if type(tangent) is not meta.cls or not hasattr(tangent, "__tensor_flatten__"):
         return False
     _, context = tangent.__tensor_flatten__()
@@ -69,12 +72,12 @@ def _fits_jagged(tangent: object, meta: SubclassCreationMeta, specs: Sequence[An
 
 
 def same_size(size: Sequence[int], expected: Sequence[Any]) -> bool:
-    """Whether sizes are as expected; where those are symbolic, they follow from what autograd has looked at."""
+    """Returns whether sizes are as expected; where those are symbolic, they follow from what autograd has compared."""
     return len(size) == len(expected) and all(is_symbolic(e) or n == e for n, e in zip(size, expected, strict=True))
 
 
 def _parts(metas: Mapping[Any, InnerMeta], specs: Sequence[Any]) -> Iterator[tuple[Any, InnerMeta, Sequence[Any]]]:
-    """What stands inside: its name, its meta, its share of the specs."""
+    """Yields the parts of a wrapper: name, meta, and share of the specs."""
     start = 0
     for name, meta in metas.items():
         yield name, meta, specs[start : start + meta.arg_count]
@@ -109,7 +112,9 @@ def _by_expected_class(tangent: object, meta: InnerMeta, specs: Sequence[Any]) -
 
 
 def _by_parts(tangent: object, meta: InnerMeta, specs: Sequence[Any]) -> Any:
-    """Another wrapper like the tangent, whose inner tensors are converted; None where the outside differs, too."""
+    """Returns another wrapper like the tangent, whose inner tensors are converted; None where the outside differs,
+    too.
+    """
     if not isinstance(meta, SubclassCreationMeta) or not _same_outside(tangent, meta):
         return None
     inner = {name: converted(getattr(tangent, name), part, own) for name, part, own in _parts(meta.attrs, specs)}
@@ -120,19 +125,19 @@ def _by_parts(tangent: object, meta: InnerMeta, specs: Sequence[Any]) -> Any:
 
 
 def _context_for(tangent: object, meta: SubclassCreationMeta) -> Any:
-    """The context that a tangent should have, with its own sizes."""
+    """Returns the context that a tangent should have, with its own sizes."""
     known = isinstance(tangent, torch.Tensor) and tangent.dim() == len(meta.outer_size)
     return meta.context_of(tangent.size(), tangent.stride()) if known else meta.context  # type: ignore[attr-defined]
 
 
 def restrided(leaf: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
-    """A copy of a tangent's leaf with the strides that the graph expects. The leaf itself is never changed."""
+    """Returns a copy of a tangent's leaf with the strides that the graph expects. The leaf itself is never changed."""
     out = leaf.new_empty_strided(leaf.shape, stride)  # without data, if the leaf has none
     return out.copy_(leaf)
 
 
 def zeros(spec: Spec, size: tuple[int, ...], stride: tuple[int, ...], tangents: Sequence[Any]) -> torch.Tensor:
-    """What stands for the gradient of an output that was not used; without data, if those of others have none."""
+    """Returns zeros as the gradient of an output that was not used; without data, if those of others have none."""
     if any(map(_has_no_data, tangents)):
         return new_leaf(Spec.make(size, stride, 0, spec.dtype, spec.device, spec.layout))
     return torch.empty_strided(size, stride, dtype=spec.dtype, device=spec.device).zero_()

@@ -83,7 +83,7 @@ class _Kind:
     """Gradients of one kind, one for each result or None where undefined, and the backward for those that are there.
 
     Attributes:
-        described: What they look like.
+        described: Their kinds.
         backward: The backward.
         present: What objects hold that are not as forward left them.
         reads_objects: Whether it has tensors of these objects in it.
@@ -134,7 +134,7 @@ class UnexpectedTangents:
     def take(
         self, write: Write, where: Sequence[str], present: Sequence[Present] | None, *tangents: torch.Tensor | None
     ) -> tuple[Any, ...]:
-        """What to do with gradients of which at least one is not of the expected kind, or is undefined and needed.
+        """Finds a backward for gradients of which one or more is of another kind, or is undefined and needed.
 
         Args:
             write: Generates a backward.
@@ -222,7 +222,7 @@ class UnexpectedTangents:
 
 
 def _not_replaced_by_zeros(signature: JointSignature) -> set[int]:
-    """The tangents for which zeros may not do: those that are added to something of another class."""
+    """Returns the tangents for which zeros may not do: those that are added to something of another class."""
     found: set[int] = set()
     if signature.backward_outcome is not None and len(signature.tangents) > 1:  # hooks do not run for zeros
         return set(range(len(signature.tangents)))
@@ -235,14 +235,16 @@ def _not_replaced_by_zeros(signature: JointSignature) -> set[int]:
 
 
 def _may_come_again(kind: _Kind, present: Sequence[Present] | None) -> bool:
-    """Whether a backward that was made for what objects hold serves other calls: it has no tensors of theirs in it."""
+    """Returns whether a backward that was made for what objects hold serves other calls: it has no tensors of
+    theirs in it.
+    """
     if present is None:
         return True
     return kind.present is not None and None not in kind.present and not kind.reads_objects
 
 
 def _same_classes(of_some: JointSignature, of_all: JointSignature) -> bool:
-    """Whether those inputs that get a gradient from some tangents get one of the same class as from all.
+    """Returns whether those inputs that get a gradient from some tangents get one of the same class as from all.
 
     A sparse gradient is another with zeros added: they are entries, and optimizers count these.
     """
@@ -256,7 +258,7 @@ def _same_classes(of_some: JointSignature, of_all: JointSignature) -> bool:
 
 
 def _classes(meta: InnerMeta) -> Any:
-    """The classes of a value and of all that is inside."""
+    """Returns the classes of a value and of all that is inside."""
     if isinstance(meta, SubclassCreationMeta):
         return meta.cls, {name: _classes(inner) for name, inner in meta.attrs.items()}
     if isinstance(meta, ContainerMeta):

@@ -1,6 +1,6 @@
-"""Checks of the values that a program looked at: where they stand in a graph, and how they are compiled.
+"""Checks of the values that a program read: where they stand in a graph, and how they are compiled.
 
-See Note [Looks at values]. A check is a node of the forward graph, behind the tensor that was asked. `"eager"` runs it
+See Note [Reads of values]. A check is a node of the forward graph, behind the tensor that was read. `"eager"` runs it
 where it stands, so that nothing ever runs on a guess. Other compilers want graphs of operators alone: there the check
 waits until an operator comes that must not run on a guess (it writes, draws random numbers, or may fail on another
 value), and the graph is compiled in parts, with the checks between them.
@@ -35,7 +35,7 @@ class OtherValue(Exception):
 
     Attributes:
         position: Which look, in their order; None for an assumption.
-        value: What it found; for an assumption the demand, and the numbers in it.
+        value: What it found; for an assumption its text, and the numbers in it.
     """
 
     def __init__(self, position: int | None, value: Any) -> None:
@@ -57,7 +57,7 @@ def with_checks(graph: fx.GraphModule, signature: JointSignature, computed: Mapp
         _after(graph, [computed[LookedAt(position)]], _check_of_look(look.value, position), last)
     for runtime_assert in signature.assumptions.runtime_asserts:
         symints = [computed[Number(symbol)] for symbol in runtime_assert.symints]
-        read = [number for number in symints if isinstance(number, fx.Node)]  # others turned out to be known
+        read = [number for number in symints if isinstance(number, fx.Node)]  # others are known by now
         for node in read:
             source: Any = node.args[0]
             if node.target is _aten.sym_size.int and source.op != "placeholder":
@@ -80,7 +80,7 @@ def _after(
 
 
 def _check_of_look(expected: object, position: int) -> Callable[..., None]:
-    """A function of the tensor that was asked."""
+    """Returns a function of the tensor that was read."""
     source = Source("check_value", "asked", "Compares the value of a tensor with the one that was traced.")
     source.line("value = asked.tolist()")
     if isinstance(expected, bool):
@@ -92,7 +92,7 @@ def _check_of_look(expected: object, position: int) -> Callable[..., None]:
 
 
 def _check_of_assert(runtime_assert: RuntimeAssert) -> Callable[..., None]:
-    """A function of the numbers in what the program says, or assumed."""
+    """Returns a function of the numbers in what the program says, or assumed."""
     names = {symbol: f"n{i}" for i, symbol in enumerate(runtime_assert.symints)}
     given = ", ".join(names.values())
     source = Source("check_numbers", given, f"Compares numbers: what is {runtime_assert.by} of them.")
@@ -119,7 +119,7 @@ def compiled_with_checks(backend: Backend, graph: fx.GraphModule) -> BoxedFuncti
 
 
 def is_in_parts(graph: fx.GraphModule) -> bool:
-    """Whether compilers get a graph in parts."""
+    """Returns whether compilers get a graph in parts."""
     return any(_is_check(node) or _is_alone(node) for node in graph.graph.nodes)
 
 
@@ -140,17 +140,20 @@ def _is_check(node: fx.Node) -> bool:
 
 
 def _runs_as_it_is(node: fx.Node) -> bool:
-    """Whether no compiler gets a node: it would take for granted what a check is still to say of numbers."""
+    """Returns whether no compiler gets a node: it would take for granted what a check is still to say of numbers."""
     return _is_alone(node) or bool(node.meta.get("unbacked")) or is_symint(node)
 
 
 def _compares_numbers(check: fx.Node) -> bool:
-    """Whether a check is about numbers. It does not wait: with other sizes, compiled code would leave its memory."""
+    """Returns whether a check is about numbers.
+
+    It does not wait: with other sizes, compiled code would leave its memory.
+    """
     return any(map(is_symint, check.all_input_nodes))
 
 
 def _is_alone(node: fx.Node) -> bool:
-    """Whether torch has no shape function for an operator, which compilers need."""
+    """Returns whether torch has no shape function for an operator, which compilers need."""
     return node.target is _aten._ctc_loss.default
 
 
@@ -216,7 +219,7 @@ def _groups(graph: fx.Graph) -> Iterator[list[fx.Node]]:
 
 
 def _with_items(node: fx.Node) -> Iterator[fx.Node]:
-    """A node, and what is taken out of its results."""
+    """Yields a node, and what is taken out of its results."""
     yield node
     for user in node.users:
         if user.target is operator.getitem:
@@ -224,7 +227,7 @@ def _with_items(node: fx.Node) -> Iterator[fx.Node]:
 
 
 def _part(graph: fx.GraphModule, group: Sequence[fx.Node], made: Sequence[fx.Node]) -> fx.GraphModule:
-    """Some nodes of a graph as one of their own, which gives `made`."""
+    """Returns some nodes of a graph as one of their own, which gives `made`."""
     inside = set(group)
     part = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
@@ -251,7 +254,7 @@ def _part(graph: fx.GraphModule, group: Sequence[fx.Node], made: Sequence[fx.Nod
 
 
 def may_run_on_a_guess(node: fx.Node) -> bool:
-    """Whether a node computes, and cannot fail, whatever the values are: it may run before a check.
+    """Returns whether a node computes, and cannot fail, whatever the values are: it may run before a check.
 
     What writes, draws, communicates, reads at places that another tensor names, or is a custom operator, may not.
     """

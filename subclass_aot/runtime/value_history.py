@@ -1,4 +1,4 @@
-"""The values that one compiled function has seen where it looks at them. See Note [Looks at values]."""
+"""The values that one compiled function has seen where it reads them. See Note [Reads of values]."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from subclass_aot.runtime.value_checks import OtherValue
 from subclass_aot.signature import JointSignature
 from subclass_aot.symbols import RuntimeAssert
 
-_TOO_MANY = """The traced function looks at a value that differs from call to call; {count} are compiled for already.
+_TOO_MANY = """The traced function reads a value that differs from call to call; {count} are compiled for already.
   Your line:  {line}
   Its values: {values}
-  Each value, or each answer to what is asked of it, is compiled for on its own, up to values_limit={limit}.
+  Each value, or each answer to a query of it, is compiled for on its own, up to values_limit={limit}.
   Instead: say n.item() in place of int(n) or float(n), which can then be a symbol; compute both sides and choose with
   torch.where; read the value outside; or raise values_limit, if the values are few."""
 
@@ -23,7 +23,7 @@ _FAILED_ASSERT = """The program says that {runtime_assert}, and in this call {va
   Your line:  {line}
   The graph was traced for numbers of which it is true. Instead: say it of numbers of which it always is."""
 
-_NOT_THE_SAME = """The traced function looks at a value that comes out otherwise each time it is computed.
+_NOT_THE_SAME = """The traced function reads a value that comes out otherwise each time it is computed.
   Your line:  {line}
   It was {traced} when the call was traced, and {found} when what was compiled for it ran on the same tensors.
   It may depend on memory that nobody has written, on the order of sums in another compiler, or on another thread.
@@ -31,11 +31,11 @@ _NOT_THE_SAME = """The traced function looks at a value that comes out otherwise
 
 
 class ValueHistory:
-    """What a compiled function does about looks at values.
+    """The values that a compiled function has read, and what the next trace does about them.
 
     Args:
         dynamic: As in `aot_compile`. `False`: no number is a symbol; `True`: every one is.
-        allowed: Whether the function may look at values.
+        allowed: Whether the function may read values.
         limit: For how many sets of values one signature is compiled at the most.
 
     Attributes:
@@ -50,7 +50,7 @@ class ValueHistory:
         self._cautious = False
 
     def looks(self) -> Looks | None:
-        """What answers the next trace where it looks at values."""
+        """Returns what answers the next trace where it reads values."""
         if not self._allowed:
             return None
         return Looks(self.varying, self._dynamic is True, self._dynamic is False, self._cautious)
@@ -69,11 +69,11 @@ class ValueHistory:
         return f"a value: {expected} before, {found} now ({line})"
 
     def may_fit(self, signature: JointSignature, tried: Mapping[Any, OtherValue]) -> bool:
-        """Whether a specialization may fit a call, after what others found in it."""
+        """Returns whether a specialization may fit a call, after what others found in it."""
         return all(_agrees(signature, specialization.signature, other) for specialization, other in tried.items())
 
     def learn(self, tried: Mapping[Any, OtherValue], fitting: int) -> None:
-        """Hears what specializations found that fit a call but for its values.
+        """Notes what specializations found that fit a call but for its values.
 
         Args:
             tried: These specializations, and what they found.
@@ -106,7 +106,7 @@ class ValueHistory:
     def _learn_assert(
         self, unmet: tuple[RuntimeAssert, list[Any]], earlier: Sequence[tuple[RuntimeAssert, list[Any]]]
     ) -> None:
-        """What an operator needs of its arguments may not be needed of zero and one: the next trace looks at that."""
+        """Makes the next trace cautious: what an operator needs of its arguments it may not need of zero and one."""
         runtime_assert, symints = unmet
         if runtime_assert.by == "assumed":
             return
@@ -119,7 +119,7 @@ class ValueHistory:
 
 
 def _agrees(candidate: JointSignature, tried: JointSignature, other: OtherValue) -> bool:
-    """Whether `candidate` expects what another specialization found in the call."""
+    """Returns whether `candidate` expects what another specialization found in the call."""
     if other.position is None:
         return True
     found = [*(look.value for look in tried.assumptions.looks[: other.position]), other.value]
@@ -132,7 +132,7 @@ def _agrees(candidate: JointSignature, tried: JointSignature, other: OtherValue)
 
 
 def _described(signature: JointSignature, other: OtherValue) -> tuple[str, str, str]:
-    """The line of a look, the value that was traced, and the one that was found."""
+    """Returns the line of a look, the value that was traced, and the one that was found."""
     if other.position is not None:
         look = signature.assumptions.looks[other.position]
         return look.line, repr(look.value), repr(other.value)
@@ -140,13 +140,13 @@ def _described(signature: JointSignature, other: OtherValue) -> tuple[str, str, 
 
 
 def _in_words(runtime_assert: RuntimeAssert, symints: list[Any]) -> tuple[str, str]:
-    """A demand, and the numbers in it, with names."""
+    """Returns an assumption as text, and the numbers in it, with names."""
     names = {symbol: f"n{i}" for i, symbol in enumerate(runtime_assert.symints)}
     return runtime_assert.text(names), ", ".join(f"n{i} = {n}" for i, n in enumerate(symints))
 
 
 def _way(signature: JointSignature, other: OtherValue) -> tuple[Any, ...]:
-    """All that a specialization expects of values, and what it found instead."""
+    """Returns all that a specialization expects of values, and what it found instead."""
     looks = [(look.line, repr(look.value)) for look in signature.assumptions.looks]
     runtime_asserts = [
         runtime_assert.text({symbol: str(symbol) for symbol in runtime_assert.symints})

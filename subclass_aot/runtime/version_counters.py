@@ -18,7 +18,7 @@ Counters = tuple[tuple[torch.Tensor, ...], tuple[int, ...]]
 
 
 def counters(silent: Sequence[torch.Tensor], counted: Sequence[torch.Tensor]) -> Counters:
-    """What to settle once the graph has run; tensors of inference mode have no version.
+    """Returns what to settle once the graph has run; tensors of inference mode have no version.
 
     Args:
         silent: Leaves that the graph writes and eager writes below autograd, through the wrapper around them.
@@ -62,7 +62,7 @@ def reshape(changes: Sequence[MetadataMutation], tensor: torch.Tensor, is_counte
     if has_version and is_counted:
         _torch.set_versions((tensor,), (max(0, version - len(changes)),))
     if _torch.is_view(tensor):
-        tensor.grad_fn  # noqa: B018  # if what it is a view of was written, autograd makes it again, as it was
+        tensor.grad_fn  # noqa: B018  # if what it is a view of was written, autograd regenerates it, as it was
     for _, step, tracked in changes:
         with torch.set_grad_enabled(tracked):
             step(tensor)

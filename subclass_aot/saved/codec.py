@@ -61,7 +61,7 @@ class Encoder:
         self._kept: list[Spec] = []  # so that ids stay theirs
 
     def encode(self, value: object) -> Json:
-        """A value as what `json.dumps` takes.
+        """Returns a value as what `json.dumps` takes.
 
         Raises:
             Refused: It cannot be written.
@@ -235,7 +235,7 @@ class Decoder:
         return self.symbols
 
     def _number(self, written: list[Json]) -> Number:
-        """A number that forward gives. Two that turned out to be the same are two outputs still."""
+        """Returns a number that forward gives. Two that proved to be the same are two outputs still."""
         number, beside, index = sized(written, 3)
         text = repr((number, beside))
         if text not in self._numbers:
@@ -292,7 +292,7 @@ class Decoder:
 
 
 def names_in(cls: Any) -> list[str]:
-    """The names of the fields of a record."""
+    """Returns the names of the fields of a record."""
     return [field.name for field in fields(cls)] if is_dataclass(cls) else list(cls._fields)
 
 

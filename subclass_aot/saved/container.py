@@ -28,7 +28,7 @@ NO_TEXT = "the text in the file is not JSON: {error}"
 
 
 def pack(document: object, blobs: Sequence[bytes]) -> bytes:
-    """The bytes of a file.
+    """Returns the bytes of a file.
 
     Args:
         document: What `json.dumps` takes.
@@ -41,7 +41,7 @@ def pack(document: object, blobs: Sequence[bytes]) -> bytes:
 
 
 def unpack(data: bytes) -> tuple[Any, list[bytes]]:
-    """The inverse of `pack`.
+    """Returns the inverse of `pack`.
 
     Raises:
         Refused: These are not the bytes of a file, or some of them are others than were written.

@@ -43,7 +43,7 @@ _COMPILERS = ("fw_compiler", "bw_compiler", "partition_fn")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SavedFile:
-    """What was read of a file: checked as a whole, and decoded when a call needs it.
+    """The contents of a file: checked as a whole, and decoded when a call needs it.
 
     Attributes:
         path: The file.
@@ -125,7 +125,7 @@ class SavedFile:
 
 
 def versions() -> dict[str, str]:
-    """The versions that a file depends on, by what they are of."""
+    """Returns the versions that a file depends on, by what they are of."""
     from subclass_aot import __version__
 
     return {"library": __version__, "torch": torch.__version__, "python": platform.python_version()}
@@ -216,7 +216,7 @@ def read_file(path: str | PathLike[str]) -> SavedFile:
 
 @contextmanager
 def refusals(path: str | PathLike[str], *places: str) -> Iterator[None]:
-    """Within the block, what is refused is an error that names the file."""
+    """Runs the block so that what is refused is an error that names the file."""
     try:
         yield
     except Refused as refused:
@@ -249,7 +249,7 @@ def _function(value: Any) -> Any:
 
 
 def _classes_of(signature: JointSignature) -> Iterator[type]:
-    """The wrapper classes in a signature."""
+    """Yields the wrapper classes in a signature."""
     ahead: list[Any] = [given.meta for given in signature.inputs]
     ahead += [given.gradient.meta for given in signature.gradient_targets if given.gradient is not None]
     ahead += [tangent.meta for tangent in signature.tangents]

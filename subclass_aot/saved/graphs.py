@@ -24,7 +24,7 @@ _NO_GRAPH = "{written!r:.80} is no node of a graph"
 
 
 def encode_graph(module: fx.GraphModule, encoder: Encoder, blobs: list[bytes]) -> Json:
-    """A graph as JSON. Checks are left out: they follow from the signature.
+    """Returns a graph as JSON. Checks are left out: they follow from the signature.
 
     Args:
         module: The graph.
@@ -83,7 +83,7 @@ def _name_of(target: object) -> str:
 
 
 def _specs(val: object, node: fx.Node) -> Any:
-    """What a node stands for, with specs in place of tensors without data."""
+    """Returns the value of a node, with specs in place of tensors without data."""
     if isinstance(val, MetaTensor):
         return val.spec
     if isinstance(val, tuple | list):
@@ -120,7 +120,7 @@ class GraphReader:
         self.blobs = blobs
 
     def read(self, written: Json, name: str) -> fx.GraphModule:
-        """The graph.
+        """Returns the graph.
 
         Args:
             written: What `encode_graph` gave.
@@ -199,7 +199,7 @@ def _leaves(val: object) -> Any:
 
 
 def _filled(value: object, nodes: Sequence[fx.Node]) -> Any:
-    """Arguments with nodes in their place."""
+    """Returns arguments with nodes in their place."""
     if isinstance(value, NodeAt):
         return nodes[value.position]
     if isinstance(value, tuple | list) and type(value) in (tuple, list):

@@ -1,6 +1,6 @@
-"""What a call is told by in a file: its facts as text that is the same in each process. See Note [Facts].
+"""Keys of calls in a file: their facts as text that is the same in each process. See Note [Facts].
 
-The facts of `explain()` are for people: long values are cut, and objects are told by their `repr`, which may have an
+The facts of `explain()` are for people: long values are cut, and objects are written by their `repr`, which may have an
 address in it. Here values are written as a file has them, or by a hash, and what can be told by neither is named when
 the file is written.
 """
@@ -25,10 +25,10 @@ from subclass_aot.saved.codec import Encoder
 from subclass_aot.saved.refused import Refused, at
 from subclass_aot.weak import is_weak, referent
 
-_ADDRESS = "the structure of the arguments has an object that is told by its address: {text}"
+_ADDRESS = "the structure of the arguments has an object that is known by its address: {text}"
 _SYMBOL = "it is a number that the function changes itself, and a symbol"
 _GRADIENTS = "the function reads or changes the gradients of its inputs"
-_WEAK = "it is a weak reference to something that is not looked into"
+_WEAK = "it is a weak reference to something that is not walked"
 _OPAQUE = "it is of {kind}, and neither a file nor pickle can say what it holds: {error}"
 
 
@@ -39,7 +39,7 @@ def named_objects(arguments: Arguments) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Key:
-    """What a call is told by.
+    """The key of a call in a file.
 
     Attributes:
         call: What the call brings, by name.
@@ -208,7 +208,7 @@ class _Writer:
 
 
 def _is_written(value: object) -> bool:
-    """Tells whether a file can say what a value is, and need not ask for its hash."""
+    """Returns whether a file can say what a value is, and need not ask for its hash."""
     try:
         Encoder().encode(value)
     except Refused:

@@ -36,7 +36,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def name_of(thing: Any) -> str:
-    """What a file calls a class or function of a module.
+    """Returns the name of a class or function of a module in a file.
 
     Raises:
         Refused: No other process would find it.
@@ -92,7 +92,7 @@ def operator_named(name: object) -> Any:
 
 
 def name_of_operator(func: Any) -> str:
-    """The name of an operator.
+    """Returns the name of an operator.
 
     Raises:
         Refused: It is none, or one that was made in this process alone.

@@ -1,4 +1,4 @@
-"""How the stages of this room refuse: with the place, to which each stage adds what it knows."""
+"""Refusals of the stages of this room: with the place, to which each stage adds what it knows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Refused(Exception):
         self.where: list[str] = []
 
     def bare(self) -> Refused:
-        """The same, without the frames in which it was raised: these hold the tensors of a call."""
+        """Returns the same, without the frames in which it was raised: these hold the tensors of a call."""
         bare = Refused(self.what)
         bare.where = list(self.where)
         return bare
@@ -28,7 +28,7 @@ class Refused(Exception):
 
 @contextmanager
 def at(place: str) -> Iterator[None]:
-    """Within the block, what is refused is refused at `place`."""
+    """Runs the block so that what is refused is refused at `place`."""
     try:
         yield
     except Refused as refused:

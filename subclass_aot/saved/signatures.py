@@ -15,14 +15,14 @@ from subclass_aot.saved.stand_ins import NamedObject, SavedBackward, SavedNew, S
 from subclass_aot.signature import Assumptions, JointSignature
 from subclass_aot.symbols import Symbols
 
-_SYMBOLIC = "it demands something of numbers that depend on data. Compile with dynamic=False"
+_SYMBOLIC = "it assumes something of numbers that depend on data. Compile with dynamic=False"
 _NO_OBJECT = "the function that was given has no {path}"
 
 _ASSUMED = ("looks", "read", "beginnings", "absent")
 
 
 def saved_signature(signature: JointSignature, pinned: Mapping[int, str]) -> SavedSignature:
-    """A signature as a record.
+    """Returns a signature as a record.
 
     Args:
         signature: It.
@@ -120,7 +120,7 @@ def _new(new: SavedNew) -> NewObject:
 
 
 def needs_function(saved: SavedSignature, is_of_call: Callable[[str], bool]) -> str:
-    """The path of something that only the function has, and that a call needs; "" if there is nothing."""
+    """Returns the path of something that only the function has, and that a call needs; "" if there is nothing."""
     for given in saved.inputs:
         if not is_of_call(given.path):
             return given.path

@@ -1,4 +1,4 @@
-"""The symbols of a signature as a record, and back: a fresh solver is told all that the one of the trace assumed.
+"""The symbols of a signature as a record, and back: a fresh solver assumes all that the one of the trace assumed.
 
 Nothing of a file gets into generated code as text. Expressions are lists of a closed set of words, from which sympy
 makes them again, and the guard prints those.
@@ -20,7 +20,7 @@ NOT_SO = "{written!r:.80} is assumed, and is not so in the example"
 
 
 def saved_symbols(symbols: Symbols, places: Mapping[str, str]) -> SavedSymbols:
-    """The symbols of a signature as a record.
+    """Returns the symbols of a signature as a record.
 
     Args:
         symbols: The symbols.
@@ -43,7 +43,7 @@ def saved_symbols(symbols: Symbols, places: Mapping[str, str]) -> SavedSymbols:
 
 
 def symbols_of(saved: SavedSymbols) -> Symbols:
-    """The inverse of `saved_symbols`, with a solver of its own.
+    """Returns the inverse of `saved_symbols`, with a solver of its own.
 
     Raises:
         Refused: It does not fit together.
@@ -61,7 +61,7 @@ def symbols_of(saved: SavedSymbols) -> Symbols:
 
 
 def words_of(expression: Any, symbols: Symbols) -> Any:
-    """An expression over symbols as a file has it.
+    """Returns an expression over symbols as a file has it.
 
     Raises:
         Refused: It has a number that depends on data, or a function that files do not have.
@@ -71,7 +71,7 @@ def words_of(expression: Any, symbols: Symbols) -> Any:
 
 
 def expression_of(written: Any, symbols: Symbols) -> Any:
-    """The inverse of `words_of`.
+    """Returns the inverse of `words_of`.
 
     Raises:
         Refused: It is none.
@@ -82,7 +82,7 @@ def expression_of(written: Any, symbols: Symbols) -> Any:
 
 
 def number_of(written: Any, symbols: Symbols) -> Any:
-    """The symbolic number that is written.
+    """Returns the symbolic number that is written.
 
     Raises:
         Refused: It is none.

@@ -1,4 +1,4 @@
-"""What was compiled for one signature, as JSON, and back."""
+"""Encodes what was compiled for one signature as JSON, and decodes it."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Revived:
 
 
 class SavedSpecialization:
-    """What a file has for one signature. Nothing of it is read but the key, before a call fits.
+    """The entry of a file for one signature. Nothing of it is read but the key, before a call fits.
 
     Args:
         written: What `encode_specialization` gave.
@@ -106,7 +106,7 @@ class SavedSpecialization:
         return self.scope, tuple(self.places.items())
 
     def differences(self, key: Key, has_function: bool) -> list[str]:
-        """What differs between the call that was compiled and another one, each as one line.
+        """Returns what differs between the call that was compiled and another one, each as one line.
 
         Args:
             key: The key of the other.
@@ -153,7 +153,7 @@ class SavedSpecialization:
 
 
 def _cut(one: str, other: str, width: int = 60) -> tuple[str, str]:
-    """Two texts from shortly before the place where they begin to differ."""
+    """Returns two texts from shortly before the place where they begin to differ."""
     same = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
     start = max(0, same - width // 3)
     return tuple(("..." if start else "") + x[start : start + width] + ("..." if len(x) > start + width else "")

@@ -1,4 +1,4 @@
-"""What stands in a file for parts of a signature that belong to one process."""
+"""File records for the parts of a signature that hold live objects."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class NamedObject(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SavedWay:
-    """How to get to an object of the call."""
+    """A path to an object of the call."""
 
     start: str | NamedObject | Entry
     steps: tuple[int | str, ...]
@@ -79,7 +79,7 @@ class SavedWay:
 
 @dataclass(frozen=True, slots=True)
 class SavedNew:
-    """How an object is made.
+    """A recipe of an object.
 
     Attributes:
         cls: Its class.
@@ -116,7 +116,7 @@ class SavedOutcome:
 
 @dataclass(frozen=True, slots=True)
 class SavedBackward:
-    """What backward leaves behind in objects.
+    """The outcome of backward in objects.
 
     Attributes:
         outputs: What each tensor or number is that it puts somewhere.
@@ -133,7 +133,7 @@ class SavedBackward:
 
 @dataclass(frozen=True, slots=True)
 class SavedSignature:
-    """A signature. The index map follows from the inputs; symbols are told beside it."""
+    """A signature. The index map follows from the inputs; symbols stand beside it."""
 
     # More than ten attributes: those of `JointSignature`.
 
@@ -155,7 +155,7 @@ class SavedSignature:
 
 @dataclass(frozen=True, slots=True)
 class SavedGraphs:
-    """What is known of the graphs of a signature, beside themselves.
+    """Facts about the graphs of a signature, beside themselves.
 
     Attributes:
         computed: The outputs of forward, each with whether it is an input or another output, and whether it is a view.

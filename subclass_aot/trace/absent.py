@@ -1,4 +1,4 @@
-"""Which attributes a program has asked the inputs for in vain. See Note [Absent attributes]."""
+"""Attributes that a program has read of the inputs in vain. See Note [Absent attributes]."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def absent_names(
     Args:
         inputs: The traced inputs.
         arguments: The call.
-        missed: The tensors that were asked, and for what.
+        missed: The tensors whose attributes were read, and their names.
 
     Returns:
-        One for each input that has no attributes of the program's, and whose class tells what it is asked for.
+        One for each input that has no attributes of the program's, and whose class reports what is read.
     """
     having = arguments.with_attributes
     asked: dict[int, dict[str, None]] = {}

@@ -1,4 +1,4 @@
-"""What a call does where the function assigns to the `.data` of an input: one more result, and one more change."""
+"""Assignments to the `.data` of an input: one more result, and one more change at the call."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _VIEW = "returns a view of it, or puts one somewhere"
 def with_assigned_data(
     results: list[Any], outcome: Outcome, inputs: TracedInputs, recorder: Recorder
 ) -> tuple[list[Any], Outcome]:
-    """The flattened results and the outcome, with what inputs get to hold. Their leaves become those of before.
+    """Returns the flattened results and the outcome, with what inputs get to hold. Their leaves become those of before.
 
     Raises:
         MutationError: A call could not do that again.

@@ -1,4 +1,4 @@
-"""What autograd remembers of a traced tensor."""
+"""Reads autograd's graph of traced tensors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _UNWRITABLE = "operator aten::size does not exist"
 
 @contextmanager
 def without_saved_tensor_hooks() -> Iterator[None]:
-    """Keeps from a trace what is for the call that it begins.
+    """Disables saved-tensor hooks and anomaly mode while tracing; they apply to the call.
 
     That is hooks on saved tensors (checkpointing, offloading), and the search for the origin of NaN: a traced gradient
     has no values to look at.
@@ -36,7 +36,7 @@ def without_saved_tensor_hooks() -> Iterator[None]:
 
 
 def has_history(result: torch.Tensor) -> bool:
-    """True if autograd goes through a result.
+    """Returns True if autograd goes through a result.
 
     Not so for a view that leads nowhere, since a view on the way was made under `no_grad`, nor for one that autograd
     has given up and refuses to speak of.
@@ -45,14 +45,14 @@ def has_history(result: torch.Tensor) -> bool:
 
 
 def leaf_behind(view: torch.Tensor) -> torch.Tensor | None:
-    """The autograd leaf that lies between a view and the base of both; None if there is none."""
+    """Returns the autograd leaf that lies between a view and the base of both; None if there is none."""
     leaf: Any = getattr(_start_of_history(view), "variable", None)
     base = _torch.base_of(view)
     return leaf if base is not None and leaf is not None and _torch.base_of(leaf) is base else None
 
 
 def _start_of_history(result: torch.Tensor) -> Any:
-    """The gradient function of a result; that of a view may lead nowhere, or to an autograd leaf."""
+    """Returns the gradient function of a result; that of a view may lead nowhere, or to an autograd leaf."""
     try:
         node: Any = result.grad_fn
     except RuntimeError:
@@ -63,7 +63,7 @@ def _start_of_history(result: torch.Tensor) -> Any:
 
 
 def is_invalidated(result: torch.Tensor) -> bool:
-    """True for a view that autograd could not make again after a write, and refuses to speak of."""
+    """Returns whether a view is one that autograd could not regenerate after a write, and on which it raises."""
     try:
         result.grad_fn  # noqa: B018
     except RuntimeError:
@@ -73,7 +73,7 @@ def is_invalidated(result: torch.Tensor) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Found:
-    """What one run backward found.
+    """The gradients and edges that one run backward found.
 
     Attributes:
         gradients: For each leaf its gradient, None where `results` do not depend on it.
@@ -93,7 +93,7 @@ def gradients_of(
     tangents: Sequence[torch.Tensor],
     begin_again: Callable[[], None] = lambda: None,
 ) -> Found:
-    """The gradients of leaves of autograd's graph, from those of `results` that autograd can go back from.
+    """Returns the gradients of leaves of autograd's graph, from those of `results` that autograd can go back from.
 
     In eager mode the others fail when somebody goes back from them, and not before.
 
@@ -129,7 +129,7 @@ def gradients_of(
 
 
 def _found(results: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor]) -> Found:
-    """The same, from all results.
+    """Returns the same, from all results.
 
     The graph stays, for gradients of other kinds. A checkpoint with `use_reentrant=True` wants them to be accumulated,
     and refuses `torch.autograd.grad`.
@@ -151,7 +151,7 @@ def _found(results: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor], tang
 
 @contextmanager
 def _dead_ends(results: Sequence[torch.Tensor]) -> Iterator[set[tuple[Any, int]]]:
-    """While autograd runs, collects where `autograd.Function`s give None for a gradient: the node, and which one.
+    """Collects, while autograd runs in the block, where `autograd.Function`s give None: the node, and which gradient.
 
     Torch's own operators give a gradient wherever autograd's graph has an edge.
     """
@@ -172,7 +172,7 @@ def _dead_ends(results: Sequence[torch.Tensor]) -> Iterator[set[tuple[Any, int]]
 def _reach(
     results: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor], dead_ends: set[tuple[Any, int]]
 ) -> tuple[tuple[int, ...], ...]:
-    """For each leaf, the positions of the results from which autograd's graph leads to it.
+    """Returns for each leaf the positions of the results from which autograd's graph leads to it.
 
     Note [Reach]
     In eager mode, autograd visits what the results that have a gradient lead to, and leaves the rest alone: a parameter
@@ -206,12 +206,12 @@ def _reach(
 
 
 def _hides_what_it_reaches(node: Any) -> bool:
-    """Whether a node runs a backward of its own, and autograd's graph does not tell what that leads to."""
+    """Returns whether a node runs a backward of its own, and autograd's graph does not show what that leads to."""
     return bool(node.name() == "CheckpointFunctionBackward")
 
 
 def _in_order(results: Iterable[torch.Tensor]) -> list[Any]:
-    """What autograd would run to differentiate `results`, each node before those that it leads to."""
+    """Returns what autograd would run to differentiate `results`, each node before those that it leads to."""
     order: list[Any] = []
     seen: set[Any] = set()
     todo: list[tuple[Any, bool]] = [(t.grad_fn, False) for t in results]
@@ -227,12 +227,12 @@ def _in_order(results: Iterable[torch.Tensor]) -> list[Any]:
 
 
 def has_functions(results: Iterable[torch.Tensor]) -> bool:
-    """True if autograd would run the backward of an `autograd.Function` to differentiate `results`."""
+    """Returns True if autograd would run the backward of an `autograd.Function` to differentiate `results`."""
     return any(isinstance(node, torch.autograd.function.BackwardCFunction) for node in _nodes(results))
 
 
 def foreign_leaves(results: Iterable[torch.Tensor], own: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
-    """Leaves of autograd's graph that `results` depend on and that are not in `own`."""
+    """Yields leaves of autograd's graph that `results` depend on and that are not in `own`."""
     known = {id(t) for t in own}
     for node in _nodes(results):
         variable = getattr(node, "variable", None)
@@ -241,7 +241,7 @@ def foreign_leaves(results: Iterable[torch.Tensor], own: Sequence[torch.Tensor])
 
 
 def _nodes(results: Iterable[torch.Tensor]) -> Iterator[Any]:
-    """What autograd would run to differentiate `results`, each node once."""
+    """Yields what autograd would run to differentiate `results`, each node once."""
     todo: list[Any] = [t.grad_fn for t in results]
     seen: set[Any] = set()
     while todo:

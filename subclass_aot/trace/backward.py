@@ -80,7 +80,7 @@ def run_backward(
     both = recorder.fork()
     both.phase = "backward"
     try:
-        # The recorder of forward hears none of it, nor what this one does with real tensors it meets on the way.
+        # The recorder of forward sees none of it, nor what this one does with real tensors it meets on the way.
         with _torch.disable_current_modes(), both, Replaced(both, REPLACED), _seen_as_in_eager_mode(tangents):
             with CodeThatRuns() if forward.runs_hooks else nullcontext() as code:
                 gradients, nodes, errors = _gradients(inputs, forward, tangents, both)
@@ -103,7 +103,7 @@ def run_backward(
 
 
 def _seen_as_in_eager_mode(tangents: Tangents) -> AbstractContextManager[None]:
-    """In hooks and the like, classes see functions of torch, unless one of them is asked for the gradient."""
+    """Returns a block for hooks in which classes see functions of torch, unless an end of backward has such a class."""
     kinds = map(type, tangents.ends)
     asked = any(_torch.is_plain_subclass(cls) and _torch.sees_functions(cls) for cls in kinds)
     return nullcontext() if asked else _torch.classes_see_again()
@@ -148,7 +148,7 @@ def _gradients(
 
 
 def _structure_of(target: torch.Tensor, inputs: TracedInputs) -> dict[Any, int]:
-    """Flat slots that hold the structure of a jagged tensor: its own if it is an input, else any."""
+    """Returns flat slots that hold the structure of a jagged tensor: its own if it is an input, else any."""
     plan = inputs.plan
     if not plan.structure:
         return {}

@@ -1,4 +1,4 @@
-"""What hooks put into objects, as tensors and numbers that the graphs compute. See Note [Outcome of backward]."""
+"""Reads what hooks put into objects, as tensors and numbers that the graphs compute. See Note [Outcome of backward]."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _SHARED = """{path}: while gradients are computed, a tensor is put here that sha
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Put:
-    """What hooks put into objects.
+    """The values that hooks put into objects.
 
     Attributes:
         outcome: How.
@@ -133,13 +133,13 @@ class _Reader:
             yield self.tensor(leaf, PutByBackward(i), path) if isinstance(leaf, torch.Tensor) else self.number(leaf)
 
     def number(self, value: Any) -> Output:
-        """A number, or the size of a tensor."""
+        """Returns a number, or the size of a tensor."""
         if isinstance(value, torch.Size) and any(map(is_symbolic, value)):
             return ComputedSymints(True, tuple(self.computed_number(n) for n in value))
         return ComputedSymints(False, (self.computed_number(value),)) if is_symbolic(value) else Constant(value)
 
     def computed_number(self, number: Any) -> Any:
-        """Forward computes all numbers, so that there is one place that does."""
+        """Returns the descriptor of a number. Forward computes all numbers, so that there is one place that does."""
         if not is_symbolic(number):
             return number
         desc = Number(lasting_key_of(number))

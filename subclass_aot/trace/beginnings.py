@@ -1,4 +1,4 @@
-"""Where inputs begin in their storages, as far as a program depends on it. See Note [Places in memory]."""
+"""Reads where inputs begin in their storages, as far as a program depends on it. See Note [Places in memory]."""
 
 from __future__ import annotations
 

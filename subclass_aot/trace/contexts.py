@@ -1,4 +1,4 @@
-"""What a function does to the attributes of wrappers that are no inner tensors: it may change their contexts."""
+"""Changes of attributes of wrappers that are no inner tensors: these may change contexts."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def unchanged_in_place(contexts: Sequence[Context]) -> Iterator[None]:
 
 
 def _same(before: list[tuple[Any, Any]], now: list[tuple[Any, Any]]) -> bool:
-    """Whether an object holds what it held. What begins with an underscore is the business of its class."""
+    """Returns whether an object holds what it held. What begins with an underscore is the business of its class."""
     one, other = ({k: v for k, v in each if not str(k).startswith("_")} for each in (before, now))
     return one.keys() == other.keys() and all(same_constant(other[key], value) for key, value in one.items())
 

@@ -34,7 +34,7 @@ from subclass_aot.trace.tangents import Tangents
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Forward:
-    """What is known once the function has run.
+    """The results of a run of the function.
 
     Attributes:
         outcome: What it left behind beside its results.
@@ -45,8 +45,8 @@ class Forward:
         mutations: What it did to its inputs.
         tangents: The gradients that are expected, if something wants one.
         nodes: The nodes of what the graph returns, by what that is.
-        looks: Where it asked for values.
-        absent: Inputs of whose attributes only those count that it has asked for.
+        looks: Where it read values.
+        absent: Inputs of whose attributes only those count that it has read.
         after: The objects as it left them, where something wants a gradient.
         runs_hooks: Whether backward may run code of the program: hooks that it has made, or functions of autograd.
     """
@@ -66,7 +66,7 @@ class Forward:
     runs_hooks: bool = False
 
     def collections(self) -> list[Collection[Any]]:
-        """Where traced tensors are held."""
+        """Returns the collections that hold traced tensors."""
         ends = [] if self.tangents is None else self.tangents.collections()
         return [*ends, self.made_leaves, self.made_leaves.values()]
 
@@ -99,7 +99,7 @@ def run_forward(
     recorder.listeners.random_numbers.own.begin_forward(recorder)
     seen = user.arguments.seen(call, inputs.seen)
     before, hooks = torch.is_grad_enabled(), torch.utils.hooks.RemovableHandle.next_id
-    recorder.graph.grads_read = []  # type: ignore[attr-defined]  # nodes of tensors whose `.grad` is asked for
+    recorder.graph.grads_read = []  # type: ignore[attr-defined]  # nodes of tensors whose `.grad` is read
     contexts = contexts_of(inputs.seen, (*inputs.plan.paths, *user.arguments.paths_of_views))
     args, kwargs = call
     refuse_parallel_method(fn)
@@ -166,7 +166,7 @@ def run_forward(
 def _with_process(
     results: list[Any], outcome: Outcome, recorder: Recorder, dtype: torch.dtype | None
 ) -> tuple[list[Any], Outcome]:
-    """The flattened results and the outcome, with what the function leaves behind in the process.
+    """Returns the flattened results and the outcome, with what the function leaves behind in the process.
 
     Args:
         results: The flattened results.
@@ -190,7 +190,7 @@ def _with_process(
 def _through_autograd(
     inputs: TracedInputs, mutations: Mutations, results: Sequence[Any], outputs: Sequence[Output], reader: OutputReader
 ) -> dict[OutputDescriptor, tuple[torch.Tensor, Value]]:
-    """What autograd may go through: new values of inputs, results, and what several results are views of."""
+    """Returns what autograd may go through: new values of inputs, results, and what several results are views of."""
     through: dict[OutputDescriptor, tuple[torch.Tensor, Value]] = {
         descriptors.AutogradMutation(inputs.plan.descs[i]): (inputs.traced[i], value)
         for i, value in mutations.autograd_mutations
@@ -207,7 +207,7 @@ def _through_autograd(
 
 
 def _refuse_lost_gradients(ends: Iterable[torch.Tensor], inputs: TracedInputs) -> None:
-    """A wrapper met on the way is no input: the graph has no gradient for it."""
+    """Refuses results that depend on a wrapper met on the way: it is no input, and the graph has no gradient for it."""
     for lost in foreign_leaves(ends, inputs.autograd_leaves):
         if not is_traced(lost):
             raise TraceError(messages.LOST_GRADIENT.format(kind=type(lost).__name__, shape=list(lost.shape)))
@@ -216,7 +216,7 @@ def _refuse_lost_gradients(ends: Iterable[torch.Tensor], inputs: TracedInputs) -
 def _symints(
     inputs: TracedInputs, recorder: Recorder, outputs: Sequence[Output], tangents: Tangents | None
 ) -> dict[OutputDescriptor, Any]:
-    """Symbolic numbers that the call needs beside those of the results: the graph returns them, too."""
+    """Returns the symbolic numbers that the call needs beside those of the results: the graph returns them, too."""
     needed = [n for spec in ([] if tangents is None else tangents.specs) for n in (*spec.size, *spec.stride)]
     for output in outputs:
         if isinstance(output, Value):

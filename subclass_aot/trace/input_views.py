@@ -130,7 +130,7 @@ class TracedViews:
 
 
 def _regenerated(view: torch.Tensor, base: torch.Tensor, path: str) -> Any:
-    """The view of `base` that `view` is of its own base, to autograd as well."""
+    """Returns the view of `base` that `view` is of its own base, to autograd as well."""
     rules = _torch.view_rules(view)
     again: Any
     with torch.set_grad_enabled(not _torch.made_without_grad(rules)):

@@ -37,7 +37,7 @@ from subclass_aot.trace.outputs import part_of
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Before:
-    """What was true of a traced input before the function ran."""
+    """Facts about a traced input before the function ran."""
 
     requires_grad: bool
     grad: torch.Tensor | None
@@ -53,10 +53,10 @@ class Before:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InputPlan:
-    """What the tensors of a call are, and how they become graph inputs. Holds none of them.
+    """The meaning of the tensors of a call, and how they become graph inputs. Holds none of them.
 
     Attributes:
-        flatten: How they are taken apart.
+        flatten: How they are flattened.
         descs: What each of them is.
         paths: What each of them is called.
         are_leaves: Whether each of them is a leaf of autograd.
@@ -83,12 +83,12 @@ class InputPlan:
         return self.flatten.index_map
 
     def is_dense(self, slot: int) -> bool:
-        """Whether a flat slot is a tensor of the call, and not an inner one."""
+        """Returns whether a flat slot is a tensor of the call, and not an inner one."""
         found = self.index_map.slots[slot]
         return found.kind == "leaf" and not found.path
 
     def desc_of(self, slot: int) -> InputDescriptor:
-        """What a flat slot is, as `self.head.weight.codes`."""
+        """Returns the descriptor of a flat slot, such as `self.head.weight.codes`."""
         found = self.index_map.slots[slot]
         desc: InputDescriptor = part_of(self.descs[found.outer], found)
         return desc
@@ -166,7 +166,7 @@ class TracedInputs:
     inference: bool
 
     def collections(self) -> list[Collection[Any]]:
-        """Where traced tensors are held."""
+        """Returns the collections that hold traced tensors."""
         return [self.leaves, self.autograd_leaves, self.traced, self.views.views, self.views.leaves]
 
     @property
@@ -180,7 +180,7 @@ class TracedInputs:
         return [i for i, t in enumerate(self.autograd_leaves) if t.requires_grad and not self.inference]
 
     def described(self, gradients: Mapping[Descriptor, Gradient]) -> tuple[Input, ...]:
-        """The inputs as the signature has them, with the gradients that some have, by what they are."""
+        """Returns the inputs as the signature has them, with the gradients that some have, by what they are."""
         plan, found = self.plan, []
         for i, (desc, meta) in enumerate(zip(plan.descs, plan.flatten.metas, strict=True)):
             specs = tuple(self.specs[s] for s in plan.index_map.flat_of(i))
@@ -190,7 +190,7 @@ class TracedInputs:
         return tuple(found)
 
     def need_known_sizes(self, inputs: Iterable[int]) -> None:
-        """Refuses symbolic sizes of inputs that overlap, or that are turned: there sizes are part of the graph.
+        """Refuses symbolic sizes of inputs that overlap, or of mutated metadata: there sizes are part of the graph.
 
         Args:
             inputs: Their positions.
@@ -204,7 +204,7 @@ class TracedInputs:
             raise SizesMustBeKnown([self.plan.paths[i] for i in symbolic])
 
     def is_among(self, slot: int, storages: Container[Storage]) -> bool:
-        """Whether a flat slot holds a leaf with one of some storages."""
+        """Returns whether a flat slot holds a leaf with one of some storages."""
         leaf = self.leaves[slot]
         return isinstance(leaf, MetaTensor) and Storage.of(leaf) in storages
 
@@ -235,7 +235,7 @@ def trace_inputs(plan: InputPlan, user: UserInputs, recorder: Recorder, inferenc
             continue
         autograd_leaves[i].requires_grad_()
         if inference:
-            continue  # it says so when it is asked, and nothing comes of it
+            continue  # it raises when it is read, and nothing comes of it
         if real.is_leaf and real.grad is not None:
             has_symbols = any(_has_symbols(specs[s]) for s in plan.index_map.flat_of(i))
             if has_symbols and _alike(real, real.grad):  # the numbers of the gradient would become those of the input
@@ -254,7 +254,7 @@ def trace_inputs(plan: InputPlan, user: UserInputs, recorder: Recorder, inferenc
 
 
 def _placeholders(plan: InputPlan, user: UserInputs, recorder: Recorder) -> list[Any]:
-    """What the trace has in each flat slot."""
+    """Returns the traced value of each flat slot."""
     leaves: list[Any] = list(user.patterns)
     for number, slot in enumerate(plan.graph_slots, 1):
         pattern, real = user.patterns[slot], user.leaves[slot]
@@ -279,7 +279,10 @@ def _placeholders(plan: InputPlan, user: UserInputs, recorder: Recorder) -> list
 
 
 def is_graph_value(leaf: Any) -> bool:
-    """Whether a flat slot holds what a graph computes with. An opaque inner value is a constant of the signature."""
+    """Returns whether a flat slot holds what a graph computes with.
+
+    An opaque inner value is a constant of the signature.
+    """
     return isinstance(leaf, torch.Tensor) or is_symbolic(leaf)
 
 
@@ -288,13 +291,13 @@ Gradient = tuple[Value, tuple[int, ...]]
 
 
 def _describe(arguments: Arguments, position: int) -> InputDescriptor:
-    """What one of the tensors of a call is, by the first place where it stands."""
+    """Returns the descriptor of one of the tensors of a call, by the first place where it stands."""
     place, of_view = arguments.place_of(position)
     return ViewBase(_describe_place(place)) if of_view else _describe_place(place)
 
 
 def _told_apart(descs: Sequence[InputDescriptor]) -> tuple[InputDescriptor, ...]:
-    """Names parameters and buffers by their paths where those of two modules have one name."""
+    """Renames parameters and buffers to their paths where those of two modules have one name."""
     counts = Counter(desc.target for desc in descs if isinstance(desc, ParamInput | BufferInput))
     return tuple(
         dataclasses.replace(desc, target=desc.path)
@@ -314,7 +317,7 @@ def _describe_place(place: Place) -> InputDescriptor:
 
 
 def _no_input(gradient: torch.Tensor) -> Any:
-    """What stands for a `.grad`: it is there, but no input of the graph, so whatever reads it is refused."""
+    """Returns a tensor in place of a `.grad`: it is no input of the graph, so reads of it are refused."""
     with _torch.disable_current_modes():
         fake = SparseGradient.like(gradient, MetaTensor.like) if gradient.is_sparse else MetaTensor.like(gradient)
         for leaf in FlattenPlan.leaves_of(fake):
@@ -324,7 +327,7 @@ def _no_input(gradient: torch.Tensor) -> Any:
 
 
 def _alike(tensor: torch.Tensor, gradient: torch.Tensor) -> bool:
-    """Tells whether a gradient has the class, sizes, strides and dtypes of its tensor."""
+    """Returns whether a gradient has the class, sizes, strides and dtypes of its tensor."""
     if type(gradient) not in (type(tensor), torch.Tensor) or gradient.layout is not tensor.layout:
         return False
     pairs = [FlattenPlan.leaves_of(x) for x in (tensor, gradient)]
@@ -348,7 +351,7 @@ def _unread(leaf: MetaTensor) -> MetaTensor:
 
 
 def _fake(leaf: Any) -> Any:
-    """Another leaf for the same graph input."""
+    """Returns another leaf for the same graph input."""
     if not isinstance(leaf, MetaTensor):
         return leaf
     fake = new_leaf(leaf.spec, Storage.of(leaf))

@@ -77,7 +77,7 @@ def trace_once(
         decompositions: Operators to replace.
         inference: Whether the call is in inference mode.
         dynamic: Which sizes are symbols; None if every number must be known, those that depend on data too.
-        values: Answers where the function looks at values; None if it may not.
+        values: Answers where the function reads values; None if it may not.
 
     Raises:
         Retrace: It has to run once more, in another way.
@@ -149,7 +149,7 @@ def _with_tangents(
     kinds: Mapping[int, torch.Tensor | None],
     present: Sequence[Present] = (),
 ) -> JointTrace:
-    """See `JointTrace.with_tangents`."""
+    """Traces backward again for other kinds of tangents. See `JointTrace.with_tangents`."""
     assert forward.tangents is not None
     outputs, ends = forward.tangents.outputs, forward.tangents.ends
     with one_at_a_time, torch.inference_mode(False), torch.enable_grad():
@@ -167,7 +167,7 @@ def _with_tangents(
 
 
 def _joint(inputs: TracedInputs, forward: Forward, backward: Backward) -> JointTrace:
-    """The graph without writes, and its signature."""
+    """Returns the graph without writes, and its signature."""
     graph_module = _graph(inputs, forward, backward)
     symbols = inputs.plan.symbols
     read_values = tuple(sorted(backward.recorder.listeners.real_tensors.read_values.items()))
@@ -206,7 +206,7 @@ def _joint(inputs: TracedInputs, forward: Forward, backward: Backward) -> JointT
 
 
 def _graph(inputs: TracedInputs, forward: Forward, backward: Backward) -> fx.GraphModule:
-    """The graph of what was recorded, without writes and without what nobody reads."""
+    """Returns the graph of what was recorded, without writes and without what nobody reads."""
     plan, recorder, found = inputs.plan, backward.recorder, forward.mutations
     written, live = (
         [recorder.node_of(inputs.leaves[slot]) for slot in slots]

@@ -34,7 +34,7 @@ LeafDescriptor = PlainOutput | IntermediateBase
 def made_leaves(
     results: Sequence[Any], outputs: Sequence[Output], made: Mapping[Any, torch.Tensor]
 ) -> dict[LeafDescriptor, torch.Tensor]:
-    """The leaves that a function made and gives out, by what they are.
+    """Returns the leaves that a function made and gives out, by what they are.
 
     Args:
         results: What it returned.
@@ -59,7 +59,7 @@ def described(
     mutations: Mutations,
     paths: Sequence[str],
 ) -> tuple[MadeLeaf, ...]:
-    """The same as the signature has them.
+    """Returns the same as the signature has them.
 
     Args:
         leaves: What `made_leaves` found.

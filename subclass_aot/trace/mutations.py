@@ -1,4 +1,4 @@
-"""What a traced function did to its inputs, and what no graph can do to them."""
+"""Finds what a traced function did to its inputs, and refuses what no graph can do to them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from subclass_aot.trace.outputs import OutputReader
 def check_metadata_mutations(
     inputs: TracedInputs, user: UserInputs, recorder: Recorder
 ) -> tuple[MetadataMutation, ...]:
-    """Finds the operators that changed what an input looks like from outside.
+    """Finds the operators that mutated the metadata of an input.
 
     Raises:
         MutationError: The function did to an input what a graph cannot do.
-        SizesMustBeKnown: One with symbolic sizes was turned.
+        SizesMustBeKnown: The metadata of one with symbolic sizes was mutated.
     """
     asked_for = any(node.op == "placeholder" for node in recorder.graph.grads_read)  # type: ignore[attr-defined]
     if asked_for and not user.arguments.with_grad:
@@ -53,11 +53,11 @@ def check_metadata_mutations(
 
 
 def requires_grad_mutations(inputs: TracedInputs, looks: bool) -> tuple[int, ...]:
-    """The positions of inputs that begin to require grad, as by `x.requires_grad_()`.
+    """Returns the positions of inputs that begin to require grad, as by `x.requires_grad_()`.
 
     Args:
         inputs: The inputs, after the function ran.
-        looks: Whether the function looks at values: a call that is of no use is to leave no trace.
+        looks: Whether the function reads values: a call that is of no use is to leave no trace.
 
     Raises:
         MutationError: There are some, and it does.
@@ -76,7 +76,7 @@ def writes(
     reader: OutputReader,
     metadata_mutations: tuple[MetadataMutation, ...],
 ) -> Mutations:
-    """What is written how: in the graph, or by generated code, since autograd must see it.
+    """Decides how each write is done: in the graph, or by generated code, since autograd must see it.
 
     Args:
         inputs: The inputs, after the function ran.
@@ -123,7 +123,7 @@ def writes(
 
 
 def backward_writes(inputs: TracedInputs, recorder: Recorder, bases: Sequence[Base]) -> tuple[int, ...]:
-    """Leaves that are written while gradients are computed, each in its time.
+    """Returns the leaves that are written while gradients are computed, each in its time.
 
     Raises:
         MutationError: One shares memory that forward writes.
@@ -163,7 +163,7 @@ def refuse_views_of_mutated_metadata(
 def _refuse_other_leaves(
     inputs: TracedInputs, metadata_mutated: set[int], assigned: Iterable[tuple[MetaTensor, MetaTensor]]
 ) -> None:
-    """Another inner tensor, or one that looks otherwise, where the input was not turned and got no other memory."""
+    """Refuses other inner tensors, or other metadata, of an input without a metadata mutation or other memory."""
     after = [_torch.leaf_of(x) for x in inputs.plan.flatten.unwrap(inputs.traced)]
     for slot in inputs.plan.graph_slots:
         leaf = inputs.leaves[slot]
@@ -187,7 +187,7 @@ def _is_dense(traced: torch.Tensor) -> bool:
 
 
 def _refuse_mutated_together(inputs: TracedInputs, user: UserInputs, metadata_mutated: set[int]) -> None:
-    """An inner tensor that another input holds, too, would change there."""
+    """Refuses metadata mutations of an inner tensor that another input holds, too: it would change there."""
     slots = inputs.plan.index_map.slots
     for slot in [s for i in metadata_mutated for s in inputs.plan.index_map.flat_of(i)]:
         real = user.leaves[slot]
@@ -205,10 +205,10 @@ def _version_bumps(
     metadata_mutated: bool,
     assigned: Container[int],
 ) -> list[VersionBump]:
-    """See `Mutations.version_bumps`."""
+    """Returns the version counters that move. See `Mutations.version_bumps`."""
     slots = inputs.plan.index_map.slots
     moved = {slots[s].outer: None for s in mutated_leaves}
-    if metadata_mutated:  # what was turned may be a view of any input, and counts on it
+    if metadata_mutated:  # a tensor with mutated metadata may be a view of any input, and counts on it
         moved |= dict.fromkeys(range(len(inputs.traced)))
     moved |= dict.fromkeys(i for i, traced in enumerate(inputs.traced) if id(traced) in assigned)
     return [
@@ -220,7 +220,7 @@ def _version_bumps(
 
 
 def _counted_together(inputs: TracedInputs, user: UserInputs, autograd_mutations: list[int]) -> tuple[int, ...]:
-    """See `Mutations.counted_before`."""
+    """Returns inputs that share a version counter with others. See `Mutations.counted_before`."""
     shared = {s for group in storage_groups(user.leaves) for s in group} if autograd_mutations else set()
     return tuple(i for i in autograd_mutations if not shared.isdisjoint(inputs.plan.index_map.flat_of(i)))
 
@@ -228,7 +228,10 @@ def _counted_together(inputs: TracedInputs, user: UserInputs, autograd_mutations
 def _bases(
     inputs: TracedInputs, user: UserInputs, mutated_leaves: list[int], autograd_mutations: list[int], recorder: Recorder
 ) -> list[Base]:
-    """Written leaves that overlap with others are written through their base. See Note [Shared storage]."""
+    """Returns the bases through which written leaves that overlap with others are written.
+
+    See Note [Shared storage].
+    """
     slots = inputs.plan.index_map.slots
     through_autograd = {s for i in autograd_mutations for s in inputs.plan.index_map.flat_of(i)}
     written = {*mutated_leaves, *through_autograd}

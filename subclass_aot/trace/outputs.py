@@ -1,4 +1,4 @@
-"""What each result of a traced function is: computed, an input, a view of one, a constant."""
+"""Classifies each result of a traced function: computed, an input, a view of one, a constant."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from subclass_aot.trace.shared_views import RememberedView, remembered_views, re
 from subclass_aot.trace.view_chains import RecordedViews
 from subclass_aot.views import Strided, regenerated_view
 
-_LOST_VIEW = """A result is a view, and the view cannot be made again from another tensor: {reason}
+_LOST_VIEW = """A result is a view, and the view cannot be regenerated from another tensor: {reason}
 Return a copy instead, as in result.clone()."""
 
 _CHANGED_SINCE = "the function changes the size or strides of its base, or of another view of that, in place"
@@ -46,7 +46,7 @@ Return the jagged tensor, or its offsets(), and ask for the size outside the com
 
 
 def part_of(whole: Any, slot: Slot) -> Any:
-    """What a flat slot is, if `whole` is what the value is that the slot belongs to."""
+    """Returns the descriptor of a flat slot, if `whole` is that of the value that the slot belongs to."""
     for step in slot.path:
         whole = Inner(whole, step.removeprefix("."))
     if slot.dim is None:
@@ -61,15 +61,15 @@ class OutputReader:
         inputs: The traced inputs, as the function saw them.
         leaves: The flat slots of the inputs.
         lift: Makes a leaf of a real tensor that stands beside traced ones in a wrapper.
-        autograd_views: Whether views of inputs are made again as autograd saw them. Inference mode has no such views;
+        autograd_views: Whether views of inputs are regenerated as autograd saw them. Inference mode has no such views;
             there they share storage leaf by leaf.
         metadata_mutations: Tensors whose size or strides the function changed in place. A view of one may not fit it
             any more.
         stands_for_lazy: Whether a storage was computed where eager mode has a lazy view.
-        loses_gradient: Whether a view that is made again as autograd remembers it would miss a part of its gradient.
+        loses_gradient: Whether a view that is regenerated as autograd recorded it would miss a part of its gradient.
     """
 
-    # More than ten attributes: what is asked of a result depends on the inputs, on autograd and on what was mutated.
+    # More than ten attributes: a result is classified by the inputs, by autograd and by what was mutated.
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class OutputReader:
         self.remembered: dict[int, RememberedView] = {}
 
     def read(self, results: Sequence[Any]) -> tuple[Output, ...]:
-        """What each of the flattened results is.
+        """Returns the output that each of the flattened results is.
 
         Computed leaves are collected in `computed`. Where several results are views of one tensor that is not among
         them, that tensor is collected in `intermediate_bases`: autograd must know that they share it.
@@ -123,7 +123,7 @@ class OutputReader:
         return tuple(outputs)
 
     def _python(self, result: Any, desc: OutputDescriptor) -> Output:
-        """A result that is no tensor."""
+        """Returns a result that is no tensor."""
         if any(map(_torch.is_nested_int, result if isinstance(result, tuple) else (result,))):
             raise TraceError(_RAGGED_SIZE)
         if is_symbolic(result):
@@ -139,11 +139,11 @@ class OutputReader:
         return base
 
     def _is_made_again(self, result: torch.Tensor) -> bool:
-        """Whether a view is made again, at each call, of what it is a view of."""
+        """Returns whether a view is regenerated, at each call, from its base."""
         return self.autograd_views or id(result) in self.remembered
 
     def _shared_bases(self, results: Sequence[Any]) -> dict[int, tuple[int | None, torch.Tensor]]:
-        """Tensors, other than inputs, of which results are views that must share it: by id, with their own place."""
+        """Returns tensors, no inputs, of which results are views that must share it: by id, with their own place."""
         unique = {id(r): (i, r) for i, r in reversed(list(enumerate(results))) if isinstance(r, torch.Tensor)}
         views: dict[int, list[torch.Tensor]] = {}
         for key, (_, result) in unique.items():
@@ -171,7 +171,7 @@ class OutputReader:
         return ViewOfBase(output, position, *self._replay(result, tensor), has_history(result), _class_of(result))
 
     def computed_value(self, tensor: torch.Tensor, desc: OutputDescriptor) -> Value:
-        """A value whose every leaf the graph returns, aliases of inputs or not."""
+        """Returns a value whose every leaf the graph returns, aliases of inputs or not."""
         plan, leaves = FlattenPlan.read([tensor], where=str(desc))
         structure = structure_slots(plan.metas, plan.index_map)  # the input's, as its shape is
         pairs = zip(plan.index_map.slots, leaves, strict=True)
@@ -193,7 +193,9 @@ class OutputReader:
         return Constant(result)
 
     def _shares(self, view: torch.Tensor, base: torch.Tensor) -> bool:
-        """Whether what autograd calls a view has memory of its base: a class may compute what is a view in torch."""
+        """Returns whether what autograd calls a view has memory of its base: a class may compute what is a view in
+        torch.
+        """
         if isinstance(view, MetaTensor):
             return True
         own = {Storage.of(x) for x in FlattenPlan.leaves_of(base) if isinstance(x, MetaTensor)}
@@ -203,7 +205,9 @@ class OutputReader:
     def _value(self, result: torch.Tensor, desc: OutputDescriptor) -> Value:
         plan, leaves = FlattenPlan.read([result], where=str(desc))
         through = has_history(result)
-        new_object = through and isinstance(plan.metas[0], PlainTensorMeta)  # with a history that is not the input's
+        new_object = through and isinstance(
+            plan.metas[0], PlainTensorMeta
+        )  # an output with its own grad_fn cannot be the input object itself
         pairs = zip(plan.index_map.slots, leaves, strict=True)
         sources = tuple(self._leaf(leaf, part_of(desc, slot), new_object) for slot, leaf in pairs)
         return Value(plan.metas[0], sources, through)
@@ -211,7 +215,7 @@ class OutputReader:
     def _leaf(self, leaf: Any, desc: OutputDescriptor, new_object: bool) -> Any:
         if isinstance(leaf, MetaTensor):
             slot = self.slot_of.get(leaf)
-            # The leaf of an input that was turned in place is one that looks as before, for the graph and for backward.
+            # The leaf of an input with mutated metadata has that from before, for the graph and for backward.
             if slot is not None and not new_object and id(leaf) not in self.metadata_mutated:
                 return InputLeaf(slot)
             slot = self.slot_of.get(Storage.of(leaf))
@@ -232,14 +236,14 @@ class OutputReader:
         return ViewOfInput(value, *replay, has_history(result), _class_of(result))
 
     def _replay(self, result: torch.Tensor, base: torch.Tensor) -> tuple[Callable[..., torch.Tensor], tuple[Any, ...]]:
-        """How the view is made, taken from a fake that belongs to no trace, so that nothing is held on to.
+        """Returns how the view is made, taken from a fake that belongs to no trace, so that no trace is kept alive.
 
         Beside it stand the symbolic numbers that it must be given.
 
         Raises:
-            MutationError: What it is a view of was turned, and it cannot be made again.
+            MutationError: The metadata of its base was mutated, and it cannot be regenerated.
             SizesMustBeKnown: With known ones it can.
-            TraceError: It cannot be made again.
+            TraceError: It cannot be regenerated.
         """
         _, remembered = self.remembered.get(id(result), (None, None))
         metadata_mutated = id(base) in self.metadata_mutated
@@ -279,23 +283,23 @@ class OutputReader:
 
 
 def _class_of(result: torch.Tensor) -> type | None:
-    """The plain subclass of a result."""
+    """Returns the plain subclass of a result."""
     return type(result) if _torch.is_front(result) else None
 
 
 def _blank(traced: torch.Tensor) -> Any:
-    """A tensor like a traced one that belongs to no trace; in the place of a front, dense."""
+    """Returns a tensor like a traced one that belongs to no trace; in the place of a front, dense."""
     leaf = _torch.leaf_of(traced)
     return MetaTensor.like(traced.detach()) if leaf is traced else new_leaf(leaf.spec)
 
 
 def _geometry(tensor: torch.Tensor) -> tuple[list[Any], ...]:
-    """Sizes and strides, without nested ints: those of a fake are others."""
+    """Returns sizes and strides, without nested ints: those of a fake are others."""
     return tuple([None if _torch.is_nested_int(n) else n for n in each] for each in (tensor.shape, tensor.stride()))
 
 
 def _inner_geometry(wrapper: torch.Tensor) -> list[Any]:
-    """What the dense leaves of a wrapper look like, and where they begin.
+    """Returns the specs of the dense leaves of a wrapper, and where they begin.
 
     Raises:
         SizesMustBeKnown: It has symbolic sizes.
@@ -321,10 +325,11 @@ def _with_symints(
 
 
 def _strided_view(result: torch.Tensor, base: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
-    """How a view is made of a tensor that the function turned in place, or of which it turned a view.
+    """Describes a view by size, stride and offset, because its base's metadata was mutated and the operators no longer
+    apply.
 
-    Autograd does not note that, so what it knows of views does not fit them; asking it may even crash. A dense tensor
-    is all of its storage, whatever it looks like, so a view of it is sizes, strides and an offset.
+    Autograd does not note that, so what it knows of views does not fit them; a query may even crash. A dense tensor
+    is all of its storage, whatever its sizes are, so a view of it is sizes, strides and an offset.
     """
     leaf, leaf_of_base = _torch.leaf_of(result), _torch.leaf_of(base)
     dense = isinstance(leaf, MetaTensor) and isinstance(leaf_of_base, MetaTensor) and result.dtype == base.dtype
@@ -337,7 +342,7 @@ def _strided_view(result: torch.Tensor, base: torch.Tensor) -> Callable[[torch.T
 
 
 def _view_of_leaf(result: torch.Tensor, leaf: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
-    """How a view is made of a leaf that is a view itself: autograd remembers only how both are made of their base.
+    """Describes a view of a leaf that is a view itself: autograd records only how both are made of their base.
 
     Raises:
         MutationError: That does not say it.
@@ -357,13 +362,13 @@ def _view_of_leaf(result: torch.Tensor, leaf: torch.Tensor) -> Callable[[torch.T
 
 
 def is_traced(result: torch.Tensor, name: str = "value") -> bool:
-    """True if a tensor, of which errors speak by `name`, has at least one leaf that belongs to the trace."""
+    """Returns True if a tensor, of which errors speak by `name`, has at least one leaf that belongs to the trace."""
     leaves = FlattenPlan.leaves_of(result, name)
     return any(isinstance(leaf, MetaTensor) for leaf in leaves)
 
 
 def packed_tangent(tensor: Any) -> Any:
-    """What the gradient of a traced tensor is expected to look like: as it, with strides as `spec_of_tangent` has them.
+    """Returns a gradient of a traced tensor as it is expected: like it, with strides as `spec_of_tangent` has them.
 
     A wrapper that is a view has the strides of the view, and so have the wrappers inside it.
     """
@@ -390,7 +395,7 @@ def _packed(value: Any) -> Any:
 
 
 def spec_of_tangent(spec: Spec) -> Spec:
-    """What the gradient of a leaf is expected to look like: the leaf's strides if they are dense, else packed."""
+    """Returns the expected spec of the gradient of a leaf: the leaf's strides if they are dense, else packed."""
     with nullcontext() if spec.solver is None else _torch.python_dispatcher(), _torch.disable_current_modes():
         dense = torch.empty_strided(spec.size, spec.stride, dtype=spec.dtype, device="meta")
         fake = torch.empty_like(torch.empty_like(dense))  # once gives strides of dims of size one that twice does not

@@ -1,6 +1,6 @@
 """Results that share fields with what they are views of, where autograd does not know that they are views.
 
-They are made again at each call, as views that autograd knows are: so a write into one finds the whole. See
+They are regenerated at each call, as views that autograd knows are: so a write into one finds the whole. See
 Note [Fields shared by views].
 """
 
@@ -25,17 +25,17 @@ RememberedView = tuple[torch.Tensor, Chain]
 def remembered_views(
     results: Sequence[Any], inputs: Sequence[torch.Tensor], autograd_views: bool
 ) -> dict[int, RememberedView]:
-    """The results that are such views, by id.
+    """Returns the results that are such views, by id.
 
     Args:
         results: Of the traced function.
         inputs: The traced inputs: what `detach` gives of one stands for it.
-        autograd_views: Whether views that autograd knows are made again as it saw them.
+        autograd_views: Whether views that autograd knows are regenerated as it saw them.
     """
     found: dict[int, RememberedView] = {}
     for result in results:
         view = remembered_base(result)
-        if view is None or has_history(result):  # which a view that is made again would not have
+        if view is None or has_history(result):  # which a regenerated view would not have
             continue
         base, chain = view
         whole = next((x for x in inputs if type(x) is type(base) and _is_alias(base, x)), base)
@@ -45,14 +45,14 @@ def remembered_views(
 
 
 def replay_of(clean: torch.Tensor) -> Chain:
-    """Returns how a view is made again, of one that was made of a tensor of no trace."""
+    """Returns what regenerates a view, of one that was made of a tensor of no trace."""
     found = remembered_base(clean)
     assert found is not None, "it has the sizes of what is a view of another"
     return found[1].without_history()
 
 
 def _is_alias(tensor: torch.Tensor, of: torch.Tensor) -> bool:
-    """Whether a wrapper has the very memory of another of its class, as what `detach` gives."""
+    """Returns whether a wrapper has the very memory of another of its class, as what `detach` gives."""
     (one, inner), (other, outer) = FlattenPlan.read([tensor]), FlattenPlan.read([of])
     return tensor is of or (
         one.metas == other.metas

@@ -1,4 +1,4 @@
-"""What is around a trace, and must not get into it."""
+"""Disables the user's modes, hooks and Dynamo while tracing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from subclass_aot.trace.text import numbers_are_written_out
 
 @contextmanager
 def recording(plan: InputPlan, recorder: Recorder) -> Iterator[None]:
-    """Within the block, operators are recorded.
+    """Runs the block, and records its operators.
 
     Raises:
         MutationError: One fails since the metadata of a tensor was mutated that it is a view of.
@@ -43,7 +43,7 @@ def recording(plan: InputPlan, recorder: Recorder) -> Iterator[None]:
 
 @contextmanager
 def with_symbols(plan: InputPlan) -> Iterator[None]:
-    """Within the block, operators take symbolic sizes, and may make numbers that depend on data, if there are symbols.
+    """Runs the block so that operators take symbolic sizes, and may make data-dependent numbers, if there are symbols.
 
     See Note [Composite operators with symbolic sizes].
     """
@@ -62,7 +62,7 @@ def with_symbols(plan: InputPlan) -> Iterator[None]:
 
 @contextmanager
 def _surroundings(plan: InputPlan, recorder: Recorder) -> Iterator[None]:
-    """Within the block, nothing of what is around a trace gets into it, and nothing of it gets out."""
+    """Runs the block with the user's modes, hooks and Dynamo disabled: nothing gets into the trace or out of it."""
     with ExitStack() as stack:
         if plan.structure:
             stack.enter_context(JaggedAttention())

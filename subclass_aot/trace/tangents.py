@@ -25,7 +25,7 @@ class Tangents:
     Attributes:
         outputs: What each of the results is.
         ends: The results.
-        plan: How the gradients are taken apart.
+        plan: How the gradients are flattened.
         leaves: What is in each of their flat slots: the spec of a tensor, a number, or None for what `given` has.
         given: By flat slot, what is not passed, since the result has it: the structure of jagged tensors.
     """
@@ -45,7 +45,7 @@ class Tangents:
         Args:
             outputs: What each of the results is.
             ends: The results.
-            kinds: What the gradient of each looks like, by its position: a fake, or None for the kind that is expected.
+            kinds: The kind of the gradient of each, by its position: a fake, or None for the kind that is expected.
                 A result that is not among them gets none.
         """
         descs = tuple(desc for i, desc in enumerate(outputs) if i in kinds)
@@ -61,7 +61,7 @@ class Tangents:
         return Tangents(descs, kept, plan, specs, given)
 
     def described(self, errors: Mapping[int, str]) -> tuple[TangentSpec, ...]:
-        """What comes in for each of the results.
+        """Returns the description of the tangent of each result.
 
         Args:
             errors: Why none must come in for some, by their positions.
@@ -78,11 +78,11 @@ class Tangents:
         return [spec for spec in self.leaves if isinstance(spec, Spec)]
 
     def collections(self) -> list[Collection[Any]]:
-        """Where traced tensors are held."""
+        """Returns the collections that hold traced tensors."""
         return [self.ends, self.given, self.given.values()]
 
     def make(self, recorder: Recorder) -> tuple[Any, ...]:
-        """Placeholders for them. They bring no sizes: those of the results are known."""
+        """Makes placeholders for them. They bring no sizes: those of the results are known."""
         leaves = list(self.leaves)
         number = 0
         for position, spec in enumerate(leaves):

@@ -28,7 +28,7 @@ class Hashes:
         by_value: Whether they have those of their values.
 
     Attributes:
-        refused: Whether one was asked for in vain.
+        refused: Whether one was read in vain.
     """
 
     def __init__(self, by_value: bool) -> None:
@@ -51,7 +51,9 @@ _METHODS: dict[str, Callable[..., Any]] = {"__str__": str, "__format__": format,
 
 @contextmanager
 def numbers_are_written_out() -> Iterator[None]:
-    """Within the block, `str`, `format` and `hash` of a symbolic number, called by the user's code, are its value's."""
+    """Runs the block so that `str`, `format` and `hash` of a symbolic number are those of its value in the user's
+    code.
+    """
     before = [(cls, name, cls.__dict__.get(name)) for cls in _PLAIN for name in _METHODS]
     for cls, name, _ in before:
         setattr(cls, name, _written_out(cls, name, getattr(cls, name)))

@@ -1,4 +1,4 @@
-"""Which thread traces."""
+"""The thread that traces."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 
 
 def is_tracing() -> bool:
-    """Tells whether this thread is in the middle of a trace."""
+    """Returns whether this thread is in the middle of a trace."""
     return getattr(_this_thread, "is_tracing", False)
 
 

@@ -27,7 +27,7 @@ def trace_arguments(
     dynamic: DynamicSizes | GivenSizes | None = None,
     values: Looks | None = None,
 ) -> JointTrace:
-    """Traces `fn` on a call that was taken apart already.
+    """Traces `fn` on a call that was flattened already.
 
     The function runs on tensors without data; nothing of the user's is changed. It runs once, and again only where it
     turns out that the trace needs other options, as in Note [Views of one tensor].
@@ -37,10 +37,10 @@ def trace_arguments(
         arguments: The call.
         decompositions: Operators to replace.
         dynamic: Which sizes are symbols; None if every number must be known, those that depend on data too.
-        values: Answers where the function looks at values; None if it may not.
+        values: Answers where the function reads values; None if it may not.
 
     Raises:
-        Retrace: The call has to be taken apart in another way, with the gradients of its inputs.
+        Retrace: The call has to be flattened in another way, with the gradients of its inputs.
     """
     inference, grad = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
     outer = is_tracing()
@@ -55,7 +55,7 @@ def trace_arguments(
                     torch.set_grad_enabled(grad),
                     kernels,
                     hashes,
-                ):  # inference mode turned it on, the function may switch it
+                ):  # inference mode switched it on, the function may switch it
                     call = arguments.with_views(options.views)
                     return trace_once(fn, call, decompositions, inference, dynamic, values)
             except SizesMustBeKnown as found:
@@ -77,7 +77,7 @@ def trace_arguments(
                 if options.views and dynamic is not None:  # see Note [Views of one tensor]
                     joined = arguments.with_views(options.views)
                     dynamic = dynamic.without({*options.views, *map(joined.path_of, joined.view_of)})
-            except Exception as error:  # of the function's, which asked for a hash
+            except Exception as error:  # of the function's, which read a hash
                 pass_on_interruption(error)
                 if not hashes.refused:
                     raise

@@ -1,6 +1,6 @@
-"""How a view was made, as data: the operators that run when autograd makes it again.
+"""View chains: how a view was made, as data: the operators that run when autograd regenerates it.
 
-Autograd keeps the operators that made a view as functions, which look like any others and cannot be written down: one
+Autograd keeps the operators that made a view as functions, which are like any others and cannot be written down: one
 that was pickled makes nothing. So they run once more, on a tensor without data, and what runs is noted.
 """
 
@@ -32,7 +32,7 @@ class RecordedViews(_torch.DispatchMode):
         return result
 
     def chain(self, base: torch.Tensor, view: torch.Tensor, keys: list[object], detached: bool) -> Chain | None:
-        """What leads from one tensor to another, if that are operators of one tensor each, one after the other.
+        """Returns what leads from one tensor to another, if that are operators of one tensor each, one after the other.
 
         Args:
             base: Where it begins.
@@ -63,7 +63,7 @@ class RecordedViews(_torch.DispatchMode):
 
 
 def _plain(argument: object, keys: list[object]) -> Any:
-    """An argument with the positions of symbolic numbers in their place.
+    """Returns an argument with the positions of symbolic numbers in their place.
 
     Raises:
         LookupError: One of them is not known.

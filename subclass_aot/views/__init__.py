@@ -1,4 +1,4 @@
-"""How one tensor is a view of another, as data: operators one after the other, or sizes, strides and a place."""
+"""Views as data: operators one after the other, or sizes, strides and a place."""
 
 from subclass_aot.views.chain import Chain as Chain
 from subclass_aot.views.chain import FunctionStep as FunctionStep

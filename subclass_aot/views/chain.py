@@ -30,7 +30,7 @@ class SymintAt(NamedTuple):
 
 
 class AnyStep(Protocol):
-    """What makes a tensor of a tensor."""
+    """A step that makes a tensor of a tensor."""
 
     def __call__(self, tensor: torch.Tensor, number: Number | None = None) -> torch.Tensor:
         """Makes it, with other numbers if `number` is given."""

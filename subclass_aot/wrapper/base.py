@@ -33,7 +33,7 @@ class WrapperTensor(torch.Tensor):
     `dict[str, torch.Tensor]` are several; a field of any other type is context, an immutable and hashable value.
     Fields are the parameters of the constructor, in order. A class may define
 
-    - `outer(self) -> Outer`: what the tensor looks like from outside; default: like its first inner tensor. It is
+    - `outer(self) -> Outer`: the metadata of the tensor; default: that of its first inner tensor. It is
       called before the tensor exists, with the fields as attributes. (`t.outer(other)` is the product, as ever.)
     - `to_plain(self)`: the dense tensor it stands for; operators without a rule then run on that;
     - `from_plain(self, plain)`: another of the class, like `self`, with the values of `plain`; then `copy_` and
@@ -82,13 +82,13 @@ class WrapperTensor(torch.Tensor):
     if TYPE_CHECKING:  # generated for every subclass
 
         def __tensor_flatten__(self) -> tuple[list[str], Any]:
-            """The names of the inner tensors and the context."""
+            """Returns the names of the inner tensors and the context."""
 
         @classmethod
         def __tensor_unflatten__(
             cls, inner: Any, context: Any, outer_size: Any = None, outer_stride: Any = None
         ) -> Any:
-            """An instance that holds these tensors."""
+            """Returns an instance that holds these tensors."""
 
     def __init_subclass__(
         cls,
@@ -136,7 +136,7 @@ class WrapperTensor(torch.Tensor):
             hold(self, (name,), value)
 
     def __wrapper_state__(self) -> dict[str, Any]:
-        """What the instance holds besides inner tensors, by attribute."""
+        """Returns the attributes that the instance holds besides inner tensors."""
         return {name: getattr(self, name) for name in self.__wrapper_declaration__.attributes}
 
     def __repr__(self, *, tensor_contents: object = None) -> str:  # type: ignore[override]
@@ -196,7 +196,8 @@ class WrapperTensor(torch.Tensor):
         module: torch.nn.Module,
         mp_policy: sharding.Precision,
     ) -> tuple[tuple[torch.Tensor, ...], sharding.Gathering]:
-        """What FSDP2 sends of this shard: those inner tensors that have its rows. A class may have a hook of its own.
+        """Returns those inner tensors of this shard that have its rows, for FSDP2 to send. A class may have a hook of
+        its own.
 
         Args:
             mesh: The ranks.
@@ -222,7 +223,7 @@ class WrapperTensor(torch.Tensor):
         *,
         out: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]] | None:
-        """What the layer sees, of the class, from what all ranks have sent.
+        """Makes the tensor that the layer sees, of the class, from what all ranks have sent.
 
         Args:
             all_gather_outputs: What came.

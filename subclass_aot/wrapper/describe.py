@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # which is made with this
 
 
 def describe(wrapper: WrapperTensor) -> str:
-    """The `repr` of a wrapper: metadata only, so that it is cheap and safe on fake and meta inner tensors too.
+    """Returns the `repr` of a wrapper: metadata only, so that it is cheap and safe on fake and meta inner tensors too.
 
     Args:
         wrapper: The wrapper.
@@ -46,12 +46,12 @@ def _metadata(tensor: torch.Tensor) -> str:
 
 
 def stable_hash(wrapper: torch.Tensor) -> str:
-    """A hash of everything about a wrapper that a compiled program depends on; equal in every process."""
+    """Returns a hash of everything about a wrapper that a compiled program depends on; equal in every process."""
     return hashlib.sha256(_stable(wrapper).encode()).hexdigest()
 
 
 def _stable(value: object) -> str:
-    """A text that is the same for equal values in every process, unlike `hash` and some `repr`s."""
+    """Returns a text that is the same for equal values in every process, unlike `hash` and some `repr`s."""
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
     if isinstance(value, torch.Tensor):
         outer = (

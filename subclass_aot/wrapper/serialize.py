@@ -20,7 +20,9 @@ if TYPE_CHECKING:  # which calls this
 
 
 def reduce(wrapper: WrapperTensor) -> tuple[Any, ...]:
-    """What pickle and `copy.copy` store: everything by name, so that a class may gain fields with a default later."""
+    """Returns what pickle and `copy.copy` store: everything by name, so that a class may gain fields with a default
+    later.
+    """
     inner = {name: _picklable(getattr(wrapper, name)) for name in wrapper.__tensor_flatten__()[0]}
     attributes = wrapper.__wrapper_state__()
     others = _others(wrapper, inner, attributes)
@@ -32,14 +34,14 @@ def reduce(wrapper: WrapperTensor) -> tuple[Any, ...]:
 
 
 def _others(wrapper: WrapperTensor, *known: Mapping[str, Any]) -> dict[str, Any]:
-    """What an instance holds besides what its class declares; what it is a view of is not told."""
+    """Returns what an instance holds besides what its class declares, and without the base of a view."""
     return {
         name: value for name, value in vars(wrapper).items() if not any(name in names for names in (*known, [ORIGIN]))
     }
 
 
 def copied(wrapper: WrapperTensor) -> Any:
-    """`copy.copy`: another tensor with the same inner tensors."""
+    """Returns another tensor with the same inner tensors, for `copy.copy`."""
     rebuild, contents, *_ = wrapper.__reduce_ex__(4)
     made = rebuild(*contents)
     remember_alias(made, wrapper)
@@ -65,7 +67,7 @@ class _Bits:
 def _of_bits(
     memory: torch.Tensor, dtype: torch.dtype, offset: int, size: tuple[int, ...], stride: tuple[int, ...]
 ) -> torch.Tensor:
-    """The inverse of `_Bits`."""
+    """Returns the inverse of `_Bits`."""
     return torch.empty(0, dtype=dtype, device=memory.device).set_(memory.untyped_storage(), offset, size, stride)
 
 
@@ -74,7 +76,7 @@ def _picklable(tensor: torch.Tensor) -> Any:
 
 
 def _tensors(inner: Mapping[str, torch.Tensor | _Bits]) -> dict[str, torch.Tensor]:
-    """What `copy.copy` passes on without pickling it, as tensors."""
+    """Returns as tensors what `copy.copy` passes on without pickling it."""
     return {name: part.tensor if isinstance(part, _Bits) else part for name, part in inner.items()}
 
 
@@ -87,7 +89,7 @@ def rebuild_wrapper(
     stride: Sequence[int] | None,
     requires_grad: bool,
 ) -> Any:
-    """The inverse of `reduce`.
+    """Returns the inverse of `reduce`.
 
     Args:
         cls: The wrapper class.
@@ -125,7 +127,8 @@ def rebuild_by_name(
     size: Sequence[int] | None,
     stride: Sequence[int] | None,
 ) -> Any:
-    """A wrapper of these contents, of which those that were written by an earlier version of the class are adapted.
+    """Returns a wrapper of these contents, of which those that were written by an earlier version of the class are
+    adapted.
 
     Args:
         cls: The wrapper class, whose flatten and unflatten are generated.
@@ -157,7 +160,7 @@ def _rebuild_as_written(
     stride: tuple[int, ...],
     requires_grad: bool,
 ) -> Any:
-    """The inverse of `reduce` for a class whose author has written flatten or unflatten."""
+    """Returns the inverse of `reduce` for a class whose author has written flatten or unflatten."""
     wrapper = cls.__tensor_unflatten__(_tensors(inner), context, size, stride)
     wrapper.__dict__.update(others)
     return wrapper.requires_grad_() if requires_grad else wrapper
@@ -174,7 +177,7 @@ def _named_now(cls: type[WrapperTensor], contents: Mapping[str, Any]) -> dict[st
 
 
 def context_of(cls: type[WrapperTensor], inner: Mapping[str, Any], attributes: Mapping[str, Any]) -> Any:
-    """The context as `__tensor_flatten__` would give it for an instance with these contents."""
+    """Returns the context as `__tensor_flatten__` would give it for an instance with these contents."""
     context = []
     for field in cls.__wrapper_declaration__.fields.values():
         if field.kind == "optional":
@@ -201,7 +204,7 @@ def _in_order(cls: type[WrapperTensor], inner: Mapping[str, Any], attributes: Ma
 
 
 def _defaults(cls: type[WrapperTensor], inner: Mapping[str, Any], attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Values for fields that the file was written without."""
+    """Returns values for fields that the file was written without."""
     defaults: dict[str, Any] = {}
     for field in cls.__wrapper_declaration__.fields.values():
         if field.kind == "sequence":
@@ -222,7 +225,7 @@ def _defaults(cls: type[WrapperTensor], inner: Mapping[str, Any], attributes: Ma
 
 
 def deepcopy(wrapper: Any, memo: dict[int, Any]) -> Any:
-    """`copy.deepcopy`: inner tensors that are shared stay shared, through `memo`.
+    """Copies a wrapper for `copy.deepcopy`: inner tensors that are shared stay shared, through `memo`.
 
     Raises:
         RuntimeError: The wrapper was computed from tensors that require grad; as for every tensor of torch.
@@ -262,10 +265,10 @@ def allow_loading(cls: type[WrapperTensor]) -> None:
 
 
 class _SafeClass(tuple[Any, str]):
-    """What torch is told of a class that may be loaded: the class, and its name.
+    """The pair that torch registers of a class that may be loaded: the class, and its name.
 
-    Torch keeps what it is told for ever, and unpacks it whenever it loads. So the class is weakly held, and of several
-    of one name, as in a notebook, the one that was defined last is loaded.
+    Torch keeps what is registered for ever, and unpacks it whenever it loads. So the class is weakly held, and of
+    several of one name, as in a notebook, the one that was defined last is loaded.
     """
 
     _by_name: ClassVar[dict[str, _SafeClass]] = {}

@@ -1,4 +1,4 @@
-"""What serves an operator of a class, told from its declaration and its rules, without a tensor."""
+"""Finds how an operator of a class is served, from its declaration and its rules, without a tensor."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ aten: Any = torch.ops.aten
 
 
 class Service(NamedTuple):
-    """What serves an operator.
+    """The way in which an operator is served.
 
     Attributes:
         how: In a few words; where nothing serves it, what is in the way of the recipe, "" for no recipe.
@@ -35,7 +35,7 @@ class Service(NamedTuple):
 
 
 def service_of(cls: type[WrapperTensor], func: AnyOperator) -> Service:
-    """What serves `func` on tensors of `cls`, as far as that does not depend on what a tensor holds.
+    """Returns how `func` is served on tensors of `cls`, as far as that does not depend on what a tensor holds.
 
     Args:
         cls: The wrapper class.
@@ -58,7 +58,7 @@ def service_of(cls: type[WrapperTensor], func: AnyOperator) -> Service:
 
 
 def _by_recipe(cls: type[WrapperTensor], func: Any, recipe: Recipe) -> tuple[str, bool]:
-    """What is to be said of a recipe, and whether it serves the operator."""
+    """Returns the text for a recipe, and whether it serves the operator."""
     declaration = cls.__wrapper_declaration__
     if recipe is Recipe.NONE:
         return "", False
@@ -81,6 +81,6 @@ def _by_recipe(cls: type[WrapperTensor], func: Any, recipe: Recipe) -> tuple[str
 
 
 def place_of(function: Any) -> str:
-    """In which file and line a function is written."""
+    """Returns the file and line in which a function is written."""
     code = inspect.unwrap(function).__code__
     return f"{Path(code.co_filename).name}:{code.co_firstlineno}"

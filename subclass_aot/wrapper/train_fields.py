@@ -77,9 +77,9 @@ class _OfFields(nn.Module):
 
     @_torch.not_by_dynamo  # type: ignore[untyped-decorator]  # which has no way to trace how a tensor of a subclass is made
     def forward(self, *tensors: torch.Tensor) -> Any:
-        """The wrapper that holds these inner tensors."""
+        """Returns the wrapper that holds these inner tensors."""
         return construct(self.cls, {**dict(zip(self.names, tensors, strict=True)), **self.others})
 
     def right_inverse(self, wrapper: Any) -> tuple[torch.Tensor, ...]:
-        """The inner tensors of a wrapper."""
+        """Returns the inner tensors of a wrapper."""
         return tuple(inner_tensors(wrapper).values())

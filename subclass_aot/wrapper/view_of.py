@@ -1,4 +1,4 @@
-"""A view of a wrapper that its class has no view of its own for.
+"""`ViewOf`: holds the base and the view operators, for views that the fields of a class cannot express.
 
 Note [Views that read through]
 ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
@@ -75,7 +75,7 @@ class ViewOf(WrapperTensor):
         return _through(_as_it_lies(self.base, self.steps), self.steps)
 
     def from_plain(self, plain: torch.Tensor) -> torch.Tensor:
-        """What is written is taken in by the whole: see the rule for `copy_`."""
+        """Returns new values as they are: the whole takes them, see the rule for `copy_`."""
         return plain
 
     def resolve_conj(self) -> torch.Tensor:
@@ -108,7 +108,9 @@ _TRANSPOSED = {
 
 
 def _as_it_lies(base: Any, steps: Sequence[NamedStep], is_copy: bool = False) -> torch.Tensor:
-    """What a wrapper stands for, with the strides of the wrapper where a view counts by them; a copy if so asked."""
+    """Returns a wrapper as a dense tensor, with the strides of the wrapper where a view counts by them; a copy if
+    wanted.
+    """
     plain = dense(base)
     if (is_copy or plain.stride() != base.stride()) and any(name in _BY_STRIDES for name, *_ in steps):
         return torch.empty_strided(base.shape, base.stride(), dtype=plain.dtype, device=plain.device).copy_(plain)
@@ -136,7 +138,8 @@ def _operator(name: str) -> Operator:
 
 
 def view_of(func: Operator, base: torch.Tensor, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
-    """The view `func(base, *args, **kwargs)`, or the views: those that `split` and `unbind` give are made one by one.
+    """Returns the view `func(base, *args, **kwargs)`, or the views: those that `split` and `unbind` give are made one
+    by one.
 
     Args:
         func: A view operator.
@@ -163,14 +166,14 @@ def view_of(func: Operator, base: torch.Tensor, args: tuple[object, ...], kwargs
 def _within(
     whole: Any, base: torch.Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> tuple[object, ...]:
-    """The arguments of `as_strided` on a tensor that lies as `whole` does, and begins where its memory does.
+    """Returns the arguments of `as_strided` on a tensor that lies as `whole` does, and begins where its memory does.
 
     Args:
         whole: What the view is to read.
-        base: What it is asked for: `whole` itself, a view of it, or what `whole` is a detached view of.
-        size: The sizes asked for.
-        stride: The strides asked for.
-        storage_offset: The offset asked for, in elements of `base`; None for its own.
+        base: The tensor of which a view is wanted: `whole` itself, a view of it, or what `whole` is a detached view of.
+        size: The wanted sizes.
+        stride: The wanted strides.
+        storage_offset: The wanted offset, in elements of `base`; None for its own.
 
     Raises:
         OperatorRuleError: The view reaches elements that `whole` has not.
@@ -187,7 +190,7 @@ def _within(
 
 
 def _has(whole: torch.Tensor, itemsize: int, size: Sequence[int], stride: Sequence[int], offset: int) -> bool:
-    """Whether a tensor has all elements of a view, which are of `itemsize` bytes and counted from its first."""
+    """Returns whether a tensor has all elements of a view, which are of `itemsize` bytes and counted from its first."""
     held = _span(whole.shape, whole.stride())
     if offset < 0 or offset + _span(size, stride) > held * whole.dtype.itemsize // itemsize:
         return False
@@ -205,7 +208,7 @@ _MOST_LOOKED_AT = 2**24
 
 
 def _span(size: Sequence[int], stride: Sequence[int]) -> int:
-    """How many elements lie from the first to the last of a tensor."""
+    """Returns how many elements lie from the first to the last of a tensor."""
     return 1 + sum((length - 1) * step for length, step in zip(size, stride, strict=True))
 
 

@@ -369,7 +369,7 @@ def test_what_is_refused() -> None:
             torch.set_rng_state(state)
         return torch.randn(3)
 
-    assert_refused(looks, "goes on from a state that it had before it looked at a value")
+    assert_refused(looks, "goes on from a state that it had before it read a value")
 
 
 def assert_refused(program: Any, what: str) -> None:

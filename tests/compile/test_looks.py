@@ -1,4 +1,4 @@
-"""Programs that look at values compile whole: every call does what eager mode does, whatever it sees."""
+"""Programs that read values compile whole: every call does what eager mode does, whatever it sees."""
 
 from __future__ import annotations
 
@@ -485,7 +485,7 @@ def test_after_a_collective_it_is_refused() -> None:
 def test_explain_lists_what_was_seen() -> None:
     compiled = agree(branch, CALLS[branch])
     text = compiled.explain()
-    assert "looks at a value: True (" in text and "looks at a value: False (" in text
+    assert "reads a value: True (" in text and "reads a value: False (" in text
     assert "return x * 2 if x.sum() > 0 else x - 1" in text
     compiled = agree(compares_a_number, CALLS[compares_a_number], dynamic=True)
     assert "assumed: " in compiled.explain()

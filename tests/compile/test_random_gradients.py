@@ -21,7 +21,7 @@ from subclass_aot.testing import cut_off, dense_leaves, difference, rebuilt
 from subclass_aot.wrapper import plain_tangent
 from tests.fuzz.programs import Program, programs
 
-REFUSED = ("changes the size or strides", "the view cannot be made again")  # of inputs that change their look
+REFUSED = ("changes the size or strides", "the view cannot be regenerated")  # of inputs that change their look
 EXAMPLES = int(os.environ.get("SUBCLASS_AOT_EXAMPLES", "100"))
 
 

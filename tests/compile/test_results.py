@@ -156,7 +156,7 @@ def test_a_view_that_was_turned_under_no_grad() -> None:
 
     check_compiled(program, [dense()])
     check_compiled(program, [dense().requires_grad_() * 1], training=False)  # whose backward fails in eager mode
-    with pytest.raises(MutationError, match="the view cannot be made again"):
+    with pytest.raises(MutationError, match="the view cannot be regenerated"):
         aot_compile(program)(wrapper())
 
 

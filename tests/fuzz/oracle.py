@@ -45,7 +45,7 @@ REFUSED = (
     (re.compile(r"custom\.\w+_\("), ("has elements in the same places of memory",)),
     # Windows that overlap: a class may make a fill of its own out of a copy.
     (re.compile(r"unfold|as_strided"), ("several elements are one place in memory", "reaches out of that view")),
-    (RESHAPES, ("changes the size or strides", "the view cannot be made again")),  # of inputs that change their look
+    (RESHAPES, ("changes the size or strides", "the view cannot be regenerated")),  # of inputs that change their look
     (re.compile(r"\.(a|b|value|extra|codes|scale|parts\[0\])$"), ("writes into it what requires grad",)),
     (re.compile(r"= TwoTensor\("), ("this inner tensor of a TwoTensor requires grad",)),  # since a write into it
     (re.compile(r"dropout"), ("not implemented for 'Complex", "can't be cast")),  # which eager refuses of dense ones
@@ -55,7 +55,7 @@ REFUSED = (
         (
             "has another size, stride or offset after the call",
             "is too small for the result",
-            "the view cannot be made again",
+            "the view cannot be regenerated",
         ),
     ),
 )

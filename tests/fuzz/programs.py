@@ -246,7 +246,7 @@ def programs(draw: st.DrawFn, max_statements: int = 6, aliases: bool = True, eve
         draw: Hypothesis gives it.
         max_statements: The length of the longest.
         aliases: Whether arguments may share tensors.
-        everything: Whether layers, other dtypes, complex numbers, custom operators and looks at values are drawn, too.
+        everything: Whether layers, other dtypes, complex numbers, custom operators and reads of values are drawn, too.
     """
     given: list[Argument] = []
     for _ in range(draw(st.integers(1, 3))):

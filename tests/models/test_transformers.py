@@ -68,7 +68,7 @@ FEW = {
     "CLIPModel",
     "Wav2Vec2ForSequenceClassification",
 }
-"""What `make test` has time for: one or two of each kind, and what looks at values."""
+"""What `make test` has time for: one or two of each kind, and what reads values."""
 
 LEFT_OUT = {
     ("beams", "RwkvForCausalLM"): "transformers refuses it: its cache cannot be reordered",

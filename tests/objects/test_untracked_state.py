@@ -324,7 +324,7 @@ def test_tensors_are_not_counted_as_objects(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_traced_program_is_told_that_it_is_compiled() -> None:
-    """Libraries then leave out what looks at values, as they do for `torch.compile`."""
+    """Libraries then leave out what reads values, as they do for `torch.compile`."""
     seen = []
 
     def program(x: Any) -> Any:

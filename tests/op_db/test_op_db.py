@@ -274,7 +274,7 @@ def test_the_list_of_failures_is_exact(
 def test_operators_that_pass_with_dynamic_sizes(cases: Callable[[str], list[Case]], sample: str) -> None:
     """Of those that ask for values, some pass with `dynamic=True`.
 
-    The others look at values where the call that is traced cannot answer.
+    The others read values where the call that is traced cannot answer.
     """
     asking = {*FAILURES["both"]["data_dependent"], *FAILURES[sample]["data_dependent"]}
     outcomes = {case.name: outcome(case, "flat", dynamic=True) for case in cases(sample) if case.name in asking}

@@ -119,7 +119,7 @@ def test_what_was_loaded_is_saved_again(name: str, tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize(
     ("fn", "what"),
     [
-        (lambda x: torch.nonzero(x) + 1, "it demands something of numbers that depend on data"),
+        (lambda x: torch.nonzero(x) + 1, "it assumes something of numbers that depend on data"),
         (lambda x: x.sum().item() * 2, "depends on data"),
         (lambda x: x * x.shape[0] ** 0.5, "sym_float, which is a function of Python"),
         (

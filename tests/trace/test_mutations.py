@@ -151,7 +151,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Any, ...]], str]
     "an inner tensor is turned": (lambda x: x.a.t_(), lambda: (two(2, 3),), r"args\[0\].a has another size, stride"),
     "another input has it, too": (lambda x, y: x.t_(), _shared, r"args\[0\].a and args\[1\].b are one tensor"),
     "forward writes there, too": (_both, _overlapping, r"args\[1\] is written while gradients are computed"),
-    "a view of what is turned": (lambda x: (x[0], x.t_())[0], lambda: (two(2, 3),), "cannot be made again"),
+    "a view of what is turned": (lambda x: (x[0], x.t_())[0], lambda: (two(2, 3),), "cannot be regenerated"),
 }
 
 

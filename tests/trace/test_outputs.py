@@ -64,7 +64,7 @@ def test_a_view_of_a_wrapper_that_is_turned_is_refused() -> None:
         y.t_()
         return view, y
 
-    with pytest.raises(MutationError, match="the view cannot be made again from another tensor"):
+    with pytest.raises(MutationError, match="the view cannot be regenerated from another tensor"):
         trace_joint(program, two(3, 4))
 
 

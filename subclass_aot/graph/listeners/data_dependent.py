@@ -1,4 +1,4 @@
-"""Data-dependent values: symbols for them, and looks at values. See Note [Looks at values]."""
+"""Data-dependent values: symbols for them, and reads of values. See Note [Reads of values]."""
 
 from __future__ import annotations
 

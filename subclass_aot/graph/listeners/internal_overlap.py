@@ -32,7 +32,7 @@ _aten = torch.ops.aten
 
 
 def _overlaps_itself(leaf: object) -> TypeGuard[MetaTensor]:
-    """Tells whether several elements of a traced leaf are one place."""
+    """Returns whether several elements of a traced leaf are one place."""
     return isinstance(leaf, MetaTensor) and leaf.spec.overlaps_itself
 
 

@@ -38,7 +38,7 @@ _UNKNOWN = Reason(
     "call torch.manual_seed with a number, or set back what torch.get_rng_state() gave in the function.",
 )
 _OTHER_DRAW = Reason(
-    "goes on from a state that it had before it looked at a value, or in another backward",
+    "goes on from a state that it had before it read a value, or in another backward",
     "set a seed there, or draw the same numbers once and use them twice.",
 )
 _IN_BACKWARD = Reason(

@@ -4,7 +4,7 @@ Note [Branches]
 ~~~~~~~~~~~~~~~
 A graph of dense tensors has no branches, so both are computed, and `torch.where` takes the results of one. That is what
 eager mode computes if a branch does nothing but compute. Of branches that write, draw random numbers or give unlike
-results, the call that is traced takes one, and later calls compare: see Note [Looks at values].
+results, the call that is traced takes one, and later calls compare: see Note [Reads of values].
 
 Gradients need more. The branch that was not taken gets zeros, and zero times an infinite derivative is NaN, which would
 be added to the gradient of whatever the branch reads: that of `x.sqrt()` at zero, which a program avoids by the very

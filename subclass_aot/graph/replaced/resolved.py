@@ -1,4 +1,4 @@
-"""`resolve_conj` and `resolve_neg` in a trace, where a lazy conjugation is computed at once.
+"""Replaces `resolve_conj` and `resolve_neg` while tracing: copies where eager would resolve a lazy view.
 
 Eager mode gives the tensor itself back if its bit is not set. No tensor of a trace has a bit, and what stands for a
 lazy one is still a view of its source, for autograd and for the user: so it is copied.

@@ -1,1 +1,1 @@
-"""What a class statement declares: fields, outer metadata, constructor, gradients."""
+"""Declarations of a class statement: fields, outer metadata, constructor, gradients."""

@@ -42,7 +42,7 @@ def assemble(
     Args:
         cls: The wrapper class.
         state: The new `__dict__`. See Note [What an instance holds].
-        size: Outer size, where another one than the outer rule's is asked for.
+        size: Outer size, where another one than the outer rule's is wanted.
         stride: Outer stride, likewise.
 
     Returns:
@@ -75,7 +75,7 @@ def tell_export(made: Any) -> Any:
 
 
 def inner_tensors(wrapper: WrapperTensor) -> dict[str, torch.Tensor]:
-    """The inner tensors by name, in flatten order."""
+    """Returns the inner tensors by name, in flatten order."""
     return {name: getattr(wrapper, name) for name in wrapper.__tensor_flatten__()[0]}
 
 
@@ -95,7 +95,7 @@ def emit_instance(
         inner: For each inner name, in order, the variable that holds its tensor.
         context: For each other attribute, its expression.
         geometry: The expressions of the outer size and stride, where these are not the outer rule's.
-        looks_like: The variable of a wrapper of `cls` that the instance looks like, whatever the outer rule says.
+        looks_like: The variable of a wrapper of `cls` whose metadata the instance has, whatever the outer rule says.
 
     Returns:
         The variable that holds the instance.
@@ -201,7 +201,9 @@ def _hold_tensor(cls: type[WrapperTensor], state: dict[str, Any], field: Field, 
 
 
 def _check_held(cls: type[WrapperTensor], name: str, value: torch.Tensor) -> None:
-    """What the constructor checks of an inner tensor, and that it does not require grad, of which that takes care."""
+    """Checks an assigned inner tensor as the constructor would, and that it does not require grad (the constructor
+    handles that itself).
+    """
     if value.requires_grad:
         raise InnerTensorError(
             f"{cls.__name__}.{name} requires grad. Gradients belong to the outer tensor: autograd sees the wrapper and "
@@ -257,9 +259,9 @@ def _hold_context(cls: type[WrapperTensor], state: dict[str, Any], field: Field,
 
 
 def _without_symbols(value: object) -> object:
-    """`value` without numbers that are symbols while a function is traced: these have no hash.
+    """Returns `value` without numbers that are symbols while a function is traced: these have no hash.
 
-    A view that reads through its whole has the sizes that it was asked for in its context.
+    A view that reads through its whole has the wanted sizes in its context.
     """
     if isinstance(value, tuple):
         return tuple(map(_without_symbols, value))
@@ -326,7 +328,7 @@ def attributes(cls: type[WrapperTensor]) -> Callable[..., Any]:
 
 
 def unflattener(cls: type[WrapperTensor]) -> Callable[..., Any]:
-    """Generates `__tensor_unflatten__`: it honours the outer size and stride asked for, and copies nothing.
+    """Generates `__tensor_unflatten__`: it honours the wanted outer size and stride, and copies nothing.
 
     Of each inner tensor it checks what operators would pass over in silence. The code that this library generates for a
     call makes instances without it.
@@ -364,7 +366,7 @@ def unflattener(cls: type[WrapperTensor]) -> Callable[..., Any]:
 
 
 def held_property(field: Field) -> property:
-    """The property that shows a field whose name torch has for a property of its own, as `real`."""
+    """Returns the property that shows a field whose name torch has for a property of its own, as `real`."""
 
     def get(self: Any) -> Any:
         return self.__dict__.get(field.name)
@@ -380,7 +382,7 @@ _HELD = "held_property.get"
 
 
 def held_here(attribute: object) -> bool:
-    """Whether a field of which the class has this attribute is what stands in `__dict__`.
+    """Returns whether a field of which the class has this attribute is what stands in `__dict__`.
 
     Args:
         attribute: What the class has under the name of the field.
@@ -391,7 +393,9 @@ def held_here(attribute: object) -> bool:
 
 
 def element_property(field: Field) -> property:
-    """The property that shows the tensors of a list field (as a tuple) or a dict field (as a read-only mapping)."""
+    """Returns the property that shows the tensors of a list field (as a tuple) or a dict field (as a read-only
+    mapping).
+    """
     prefix, layout = field.name + "_", field.layout_attribute
 
     def sequence(self: Any) -> tuple[torch.Tensor, ...]:

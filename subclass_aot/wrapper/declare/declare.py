@@ -1,4 +1,4 @@
-"""What happens when a wrapper class is defined: declarations are read, checked, and turned into generated methods."""
+"""Defines wrapper classes: reads and checks declarations, and generates methods of them."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ _METHODS: Mapping[str, Any] = {
 
 
 def _written(cls: type[WrapperTensor]) -> set[str]:
-    """The methods that the author of a class, or of a base of it, has written."""
+    """Returns the methods that the author of a class, or of a base of it, has written."""
     bases = cls.__mro__[: cls.__mro__.index(torch.Tensor) - 1]  # without `WrapperTensor` itself
     found: set[str] = set()
     for base in bases:
@@ -106,7 +106,7 @@ def _written(cls: type[WrapperTensor]) -> set[str]:
 
 
 def _declared_bases(cls: type) -> Iterator[Declaration]:
-    """The declarations of the bases of a class, the nearest last."""
+    """Yields the declarations of the bases of a class, the nearest last."""
     for base in reversed(cls.__mro__[1 : cls.__mro__.index(torch.Tensor)]):
         if "__wrapper_declaration__" in vars(base):
             yield vars(base)["__wrapper_declaration__"]
@@ -115,7 +115,7 @@ def _declared_bases(cls: type) -> Iterator[Declaration]:
 def _said(
     cls: type, fields: Mapping[str, Field], fallback: object, views: object, inherited: object
 ) -> dict[str, object]:
-    """The class keywords that a class statement gives, checked; `to_plain` stands for `fallback="plain"`."""
+    """Returns the class keywords that a class statement gives, checked; `to_plain` stands for `fallback="plain"`."""
     if fallback is not None and fallback not in _FALLBACKS:
         raise DefinitionError(messages.UNKNOWN_FALLBACK.format(cls=cls.__name__, value=fallback))
     if fallback == "plain" and not hasattr(cls, "to_plain"):
@@ -135,7 +135,7 @@ def _said(
 
 
 def _renamed(cls: type, fields: Mapping[str, Field], renamed: object) -> Mapping[str, str]:
-    """The class keyword `renamed`, checked: names that no field has, for fields."""
+    """Returns the class keyword `renamed`, checked: names that no field has, for fields."""
     if renamed is None:
         return {}
     if not isinstance(renamed, Mapping) or not set(renamed.values()) <= set(fields) or set(renamed) & set(fields):

@@ -1,4 +1,4 @@
-"""What a class statement declares: its fields, read from the annotations."""
+"""Fields of a class statement, read from the annotations."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _GIVEN_UP = frozenset(
 
 
 class _Structure:
-    """What `structure` gives."""
+    """The result of `structure`."""
 
     def __repr__(self) -> str:
         return "structure()"
@@ -58,7 +58,7 @@ def structure() -> Any:
 
 
 def read_fields(cls: type, inherited: Mapping[str, Field], caller_locals: Mapping[str, Any]) -> dict[str, Field]:
-    """The fields of `cls`: inherited ones first, in order, then its own.
+    """Returns the fields of `cls`: inherited ones first, in order, then its own.
 
     Args:
         cls: The class that is being defined.
@@ -121,7 +121,7 @@ def _field(cls: type, name: str, annotation: object, default: object, redeclared
 
 
 def _base(cls: type) -> type:
-    """The `WrapperTensor` at the root of `cls`, whose names (and `torch.Tensor`'s) are taken."""
+    """Returns the `WrapperTensor` at the root of `cls`, whose names (and `torch.Tensor`'s) are taken."""
     return cls.__mro__[cls.__mro__.index(torch.Tensor) - 1]
 
 

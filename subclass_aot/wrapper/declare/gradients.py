@@ -36,7 +36,7 @@ _NO_WAY = """A tensor of the class {cls} was made of tensors that require grad, 
 
 
 def differentiable(to_plain: ToPlain) -> ToPlain:
-    """An author's `to_plain` as the method that users call: autograd sees one function of the wrapper."""
+    """Returns an author's `to_plain` as the method that users call: autograd sees one function of the wrapper."""
 
     @functools.wraps(to_plain)
     def method(self: WrapperTensor) -> torch.Tensor:
@@ -48,7 +48,7 @@ def differentiable(to_plain: ToPlain) -> ToPlain:
 
 
 def construct(cls: type[WrapperTensor], state: dict[str, object]) -> Any:
-    """An instance that holds `state`, of which some tensors may require grad: then it is a function of these.
+    """Returns an instance that holds `state`, of which some tensors may require grad: then it is a function of these.
 
     Args:
         cls: The wrapper class.
@@ -128,7 +128,8 @@ def _through_plain(
     gradient: torch.Tensor,
     to_plain: ToPlain,
 ) -> dict[str, torch.Tensor | None]:
-    """The gradients of inner tensors, from that of what `to_plain` makes of them; None for one that has no part in it.
+    """Returns the gradients of inner tensors, from that of what `to_plain` makes of them; None for one that has no part
+    in it.
 
     Args:
         cls: The wrapper class.

@@ -1,4 +1,4 @@
-"""Whether an outer rule reads nothing but what its fields look like, so that its answers may be remembered.
+"""Finds whether an outer rule reads only the metadata of its fields, so that its answers may be cached.
 
 Note [Remembered looks]
     Compiled calls take it that what a wrapper looks like follows from its class, its context and what its inner tensors
@@ -37,7 +37,7 @@ _PURE: Final = frozenset("len tuple list int max min sum range abs".split())
 
 
 def reads_looks_alone(cls: type[WrapperTensor]) -> bool:
-    """Whether the outer rule of a class reads nothing but its context and what its inner tensors look like.
+    """Returns whether the outer rule of a class reads nothing but its context and the metadata of its inner tensors.
 
     Args:
         cls: A class with an outer rule.
@@ -80,29 +80,29 @@ class _Look:
     __bool__ = __eq__ = __ne__ = __hash__ = __repr__ = _refuse
 
     def size(self, dim: int | None = None) -> Any:
-        """As that of a tensor."""
+        """Returns what `Tensor.size` does."""
         return self.shape if dim is None else self.shape[dim]
 
     def stride(self, dim: int | None = None) -> Any:
-        """As that of a tensor."""
+        """Returns what `Tensor.stride` does."""
         return self._stride if dim is None else self._stride[dim]
 
     def storage_offset(self) -> int:
-        """As that of a tensor."""
+        """Returns what `Tensor.storage_offset` does."""
         return int(self._offset)
 
     def dim(self) -> int:
-        """As that of a tensor."""
+        """Returns what `Tensor.dim` does."""
         return self.ndim
 
     def numel(self) -> int:
-        """As that of a tensor."""
+        """Returns what `Tensor.numel` does."""
         return self.shape.numel()
 
 
 @_torch.below_dynamo
 def is_told_by_looks(made: WrapperTensor, is_new: bool = True) -> bool:
-    """Whether the outer rule of a wrapper says that it looks as it does of objects without values.
+    """Returns whether `outer()` gives the same metadata for stand-ins without values, so that its result may be cached.
 
     Args:
         made: A wrapper of dense inner tensors.
@@ -116,7 +116,7 @@ def is_told_by_looks(made: WrapperTensor, is_new: bool = True) -> bool:
         fields.__dict__[name] = _Look(value) if isinstance(value, torch.Tensor) else value
     try:
         outer = outer_rule(cls)(fields)
-    except Exception as error:  # of the author's rule, asked without values
+    except Exception as error:  # of the author's rule, called without values
         pass_on_interruption(error)
         return False
     if type(outer) is not Outer or outer.dtype is not made.dtype or outer.layout is not made.layout:

@@ -1,4 +1,4 @@
-"""What a wrapper looks like from outside, and the rule that says so."""
+"""The metadata of a wrapper as one tensor, and the rule that gives it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Outer(NamedTuple):
         layout: torch.layout | Its = ITS,
         storage_offset: int | torch.SymInt | Its | None = ITS,
     ) -> Outer:
-        """The metadata of `tensor`, with some of it replaced.
+        """Returns the metadata of `tensor`, with some of it replaced.
 
         Args:
             tensor: Where everything is taken from that is not given.
@@ -106,7 +106,9 @@ def outer_of(cls: type, state: Mapping[str, Any]) -> Outer:
 
 
 def outer_rule(cls: type) -> Any:
-    """The `outer` that the class or a base of its own defines, or None; `torch.Tensor.outer` (a product) is not it."""
+    """Returns the `outer` that the class or a base of its own defines, or None; `torch.Tensor.outer` (a product) is
+    not it.
+    """
     found = cls.outer  # type: ignore[attr-defined]
     if found is _PRODUCT:
         return None
@@ -119,7 +121,9 @@ def outer_rule(cls: type) -> Any:
 
 
 def rule_or_product(rule: Callable[[Any], Outer]) -> Callable[..., Any]:
-    """An author's `outer` as the attribute of the class: called with another tensor, it is `torch.Tensor.outer`."""
+    """Returns an author's `outer` as the attribute of the class: called with another tensor, it is
+    `torch.Tensor.outer`.
+    """
 
     @functools.wraps(rule)
     def outer(self: Any, *vec2: Any, **kwargs: Any) -> Any:
@@ -134,7 +138,7 @@ _PRODUCT = torch.Tensor.outer
 
 
 def stand_in(cls: type) -> type:
-    """A class of plain objects with the names that the wrapper class and its own bases define.
+    """Returns a class of plain objects with the names that the wrapper class and its own bases define.
 
     `outer` needs `self` before there is a tensor. The stand-in says that its class is the wrapper's,
     so that `super().outer()` works in a rule.

@@ -1,4 +1,4 @@
-"""What operators do to fields that are structure. See `fields.structure`."""
+"""Effects of operators on fields that are structure. See `fields.structure`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LIKE = {"zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "ran
 
 
 class Treatment(Enum):
-    """What an operator on wrappers does to an inner tensor that is structure."""
+    """The effect of an operator on wrappers on an inner tensor that is structure."""
 
     RUNS = "the operator runs on it, too"
     STAYS = "nothing, and no result holds it"
@@ -28,7 +28,7 @@ class Treatment(Enum):
 
 
 def treatment(func: Operator, effects: Effects) -> Treatment:
-    """What `func` does to structure.
+    """Returns what `func` does to structure.
 
     >>> from subclass_aot.operators import effects_of
     >>> for func in (aten.t.default, aten.mul_.Tensor, aten.mul.Tensor, aten.sum.default):

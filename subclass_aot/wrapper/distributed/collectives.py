@@ -47,11 +47,11 @@ _WRITTEN_ON_EACH_RANK = {
 """Those of which every rank sees what it is to write: into dense tensors, what wrappers stand for may go."""
 
 _PENDING: list[Any] = []
-"""Handles of messages that were sent or asked for, and are not over: without them they would be cancelled."""
+"""Handles of messages that are sent or expected, and are not over: without them they would be cancelled."""
 
 
 def collective_handler(cls: type[WrapperTensor], func: Operator) -> Callable[..., Any]:
-    """The collective `func` on wrappers of `cls`, called as the operator is.
+    """Returns the collective `func` on wrappers of `cls`, called as the operator is.
 
     Args:
         cls: The wrapper class.
@@ -113,7 +113,7 @@ def _in_turn(func: Operator, args: tuple[object, ...], kwargs: dict[str, object]
 
 
 def _lies_in_order(wrapper: WrapperTensor) -> bool:
-    """Whether all inner tensors are contiguous; backends copy memory, and not all look how it is to be read."""
+    """Returns whether all inner tensors are contiguous; backends copy memory, and not all look how it is to be read."""
     return all(getattr(wrapper, inner).is_contiguous() for inner in wrapper.__tensor_flatten__()[0])
 
 
@@ -135,7 +135,9 @@ def _waited(result: Any) -> Any:
 
 
 def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """The same memory as uint8 where it is float8: not all backends know that, and what is moved is not looked at."""
+    """Returns the same memory as uint8 where it is float8: not all backends know that, and what is moved is not
+    read.
+    """
     return tensor.view(torch.uint8) if tensor.dtype.itemsize == 1 and tensor.dtype.is_floating_point else tensor
 
 
@@ -206,14 +208,16 @@ _WAITS = {"wait_tensor", "_wrap_tensor_autograd"}
 
 
 def is_functional_move(func: AnyOperator) -> TypeGuard[Operator]:
-    """Whether an operator moves a tensor between ranks and gives a new one, as `DTensor` does it, or waits for one."""
+    """Returns whether an operator moves a tensor between ranks and gives a new one, as `DTensor` does it, or waits
+    for one.
+    """
     if not _torch.is_overload(func) or func.namespace != "_c10d_functional":
         return False
     return func.overloadpacket.__name__ in _FUNCTIONAL_MOVES | _WAITS
 
 
 def functional_handler(cls: type[WrapperTensor], func: Operator) -> Callable[..., Any]:
-    """The collective `func`, which gives a new tensor, on every inner tensor.
+    """Returns the collective `func`, which gives a new tensor, on every inner tensor.
 
     Args:
         cls: The wrapper class.
@@ -237,5 +241,5 @@ def functional_handler(cls: type[WrapperTensor], func: Operator) -> Callable[...
 
 
 def is_collective(func: AnyOperator) -> TypeGuard[Operator]:
-    """Whether an operator is one on a process group that returns a handle to wait for."""
+    """Returns whether an operator is one on a process group that returns a handle to wait for."""
     return _torch.is_overload(func) and func.namespace == "c10d"

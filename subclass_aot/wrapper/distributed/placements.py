@@ -24,7 +24,7 @@ class Mesh(Protocol):
 
 
 class Distributed(Protocol):
-    """What is asked of a `DTensor`."""
+    """The attributes that are read of a `DTensor`."""
 
     @property
     def device_mesh(self) -> Mesh: ...
@@ -37,7 +37,7 @@ class Distributed(Protocol):
 
 
 def of_distributed(distributed: Distributed, place: str = "tensor") -> Any:
-    """The wrapper of `DTensor`s that a `DTensor` of wrappers is; nothing is copied.
+    """Returns the wrapper of `DTensor`s that a `DTensor` of wrappers is; nothing is copied.
 
     A leaf that has the rows (or columns) in which the tensor is cut is cut alike; one that all of them share, as a
     scale of rows where columns are cut, is the same on each rank: `Replicate()`.
@@ -54,7 +54,7 @@ def of_distributed(distributed: Distributed, place: str = "tensor") -> Any:
 
 
 def within_distributed(wrapper: torch.Tensor, like: Distributed) -> Any:
-    """The `DTensor` of wrappers, placed as `like`, of which `wrapper` has the `DTensor`s.
+    """Returns the `DTensor` of wrappers, placed as `like`, of which `wrapper` has the `DTensor`s.
 
     Args:
         wrapper: What `of_distributed` gave for a tensor like `like`, or holds other values.
@@ -95,7 +95,7 @@ def _apart(local: torch.Tensor, shape: tuple[int, ...], placements: Sequence[obj
 def _placed(
     local: torch.Tensor, name: str, shape: tuple[int, ...], placement: object, ranks: int, place: str
 ) -> tuple[Any, int | None]:
-    """How a leaf is placed where its wrapper is, and how long the whole leaf is along the dim in which it is cut."""
+    """Returns how a leaf is placed where its wrapper is, and the length of the whole leaf along the dim that is cut."""
     from torch.distributed.tensor import Replicate, Shard
 
     if type(placement) is Replicate:
@@ -134,13 +134,13 @@ def _is_declared(local: torch.Tensor) -> bool:
 
 
 def _length_on(rank: int, length: int, ranks: int) -> int:
-    """How much of a length that is cut among ranks one of them has."""
+    """Returns how much of a length that is cut among ranks one of them has."""
     each = -(-length // ranks)
     return max(0, min(each, length - rank * each))
 
 
 def _mapped(wrapper: torch.Tensor, shape: tuple[int, ...], change: Callable[[Any], torch.Tensor]) -> Any:
-    """A wrapper of another size, of what `change` makes of each leaf."""
+    """Returns a wrapper of another size, of what `change` makes of each leaf."""
     inner: dict[str, torch.Tensor] = {}
     for name, leaf in _inner(wrapper).items():
         if _torch.is_traceable_wrapper_subclass(leaf) and not hasattr(leaf, "to_local"):

@@ -1,4 +1,4 @@
-"""What FSDP2 asks of a parameter around an all-gather, for every declared class.
+"""Hooks of FSDP2 for a parameter around an all-gather, for every declared class.
 
 Note [Shards of wrappers]
 ~~~~~~~~~~~~~~~~~~~~~~~~~
@@ -75,7 +75,7 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Gathering:
-    """What is known before an all-gather and needed after it.
+    """Facts that are known before an all-gather and needed after it.
 
     Attributes:
         shard: What was sent, in the dtype that the layer wants.
@@ -95,7 +95,7 @@ class Gathering:
 def pre_all_gather(
     shard: WrapperTensor, mesh: Mesh, outer_size: Sequence[int], module: torch.nn.Module, precision: Precision
 ) -> tuple[tuple[torch.Tensor, ...], Gathering]:
-    """What this rank sends of its shard. See Note [Shards of wrappers].
+    """Returns what this rank sends of its shard. See Note [Shards of wrappers].
 
     Args:
         shard: The rows of this rank.
@@ -137,7 +137,7 @@ def pre_all_gather(
 def post_all_gather(
     outputs: Sequence[torch.Tensor], gathering: Gathering, out: torch.Tensor | None = None
 ) -> tuple[WrapperTensor, tuple[torch.Tensor, ...]] | None:
-    """The whole of what all ranks have sent.
+    """Returns the whole of what all ranks have sent.
 
     Args:
         outputs: What was gathered, the ranks one after another along dim 0.
@@ -176,7 +176,7 @@ def post_all_gather(
 
 
 def _leaves_of(wrapper: Any, rows: Fraction = Fraction(1), is_declared: bool = False, place: str = "") -> list[Leaf]:
-    """The dense leaves of a shard, in the order of its fields."""
+    """Returns the dense leaves of a shard, in the order of its fields."""
     found: list[Leaf] = []
     for name in wrapper.__tensor_flatten__()[0]:
         inner = getattr(wrapper, name)
@@ -208,7 +208,7 @@ def _check_shared(shard: WrapperTensor, leaf: Leaf, is_even: bool, module: torch
 
 
 def _is_trained(shard: torch.Tensor, module: torch.nn.Module) -> bool:
-    """Whether a parameter of the module that looks like this shard requires grad."""
+    """Returns whether a parameter of the module with the metadata of this shard requires grad."""
     for parameter in module.parameters(recurse=False):
         local = parameter.to_local() if hasattr(parameter, "to_local") else parameter
         if parameter.requires_grad and type(local) is type(shard) and local.shape == shard.shape:
@@ -217,7 +217,7 @@ def _is_trained(shard: torch.Tensor, module: torch.nn.Module) -> bool:
 
 
 def _padded(tensor: torch.Tensor, rows: int) -> torch.Tensor:
-    """A tensor with further rows, which mean nothing."""
+    """Returns a tensor with further rows, which mean nothing."""
     if tensor.shape[0] == rows:
         return tensor.contiguous()
     longer = tensor.new_zeros((rows, *tensor.shape[1:]))
@@ -226,7 +226,7 @@ def _padded(tensor: torch.Tensor, rows: int) -> torch.Tensor:
 
 
 def _packed(tensors: Sequence[torch.Tensor], size: tuple[int, ...]) -> list[torch.Tensor]:
-    """The bytes of tensors, one after another, in as few tensors of `size` as hold them."""
+    """Returns the bytes of tensors, one after another, in as few tensors of `size` as hold them."""
     parts = [tensor.reshape(-1).view(torch.uint8) for tensor in tensors]
     length, each = sum(map(len, parts)), math.prod(size)
     count = -(-length // each)
@@ -237,7 +237,7 @@ def _packed(tensors: Sequence[torch.Tensor], size: tuple[int, ...]) -> list[torc
 def _unpacked(
     outputs: Sequence[torch.Tensor], sent: Sequence[tuple[tuple[int, ...], torch.dtype]], ranks: int
 ) -> list[torch.Tensor]:
-    """The tensors whose bytes were gathered, the ranks one after another; each has memory of its own."""
+    """Returns the tensors whose bytes were gathered, the ranks one after another; each has memory of its own."""
     stream = torch.cat([output.view(ranks, -1) for output in outputs], 1)
     found, start = [], 0
     for size, dtype in sent:
@@ -248,7 +248,9 @@ def _unpacked(
 
 
 def _whole(like: Any, rows: int | None, leaves: Iterator[torch.Tensor]) -> Any:
-    """A wrapper of the class and context of `like`, with so many rows or its own, that holds the next leaves."""
+    """Returns a wrapper of the class and context of `like`, with so many rows or its own, that holds the next
+    leaves.
+    """
     size = tuple(like.shape) if rows is None else (rows, *like.shape[1:])
     names, context = like.__tensor_flatten__()
     inner: dict[str, torch.Tensor] = {}
@@ -271,12 +273,14 @@ def _whole(like: Any, rows: int | None, leaves: Iterator[torch.Tensor]) -> Any:
 
 
 def is_exchange_of_gradients(func: AnyOperator) -> TypeGuard[Operator]:
-    """Whether an operator is the one by which FSDP2 puts gradients into the dense tensor that is added up."""
+    """Returns whether an operator is the one by which FSDP2 puts gradients into the dense tensor that is added up."""
     return _torch.is_overload(func) and func.namespace == "fsdp"
 
 
 def gradient_handler(cls: type[WrapperTensor], func: Operator) -> Callable[..., Any]:
-    """That operator on gradients of `cls`, with `fallback="each"`: they have one inner tensor, or are refused."""
+    """Returns the handler for gradients of `cls`, with `fallback="each"`: they have one inner tensor, or are
+    refused.
+    """
     handler = each_handler(cls, func)
 
     def refuse_several(tensors: Sequence[torch.Tensor], *args: object, **kwargs: object) -> Any:
@@ -294,7 +298,7 @@ def gradient_handler(cls: type[WrapperTensor], func: Operator) -> Callable[..., 
 
 
 def refusal(wrapper: torch.Tensor, why: str, instead: str, may_have_hooks: bool = True) -> ShardingError:
-    """The error for a class, with what to write."""
+    """Returns the error for a class, with what to write."""
     cls = type(wrapper).__name__
     instead += _OR_HOOKS.format(cls=cls) if may_have_hooks else ""
     return ShardingError(_REFUSED.format(cls=cls, why=why, instead=instead))

@@ -1,1 +1,1 @@
-"""How fields follow their wrapper when it is viewed, cut into blocks, or shares memory."""
+"""Layout of fields: how they follow their wrapper when it is viewed, cut into blocks, or shares memory."""

@@ -1,4 +1,4 @@
-"""What views cut out of a tensor: for each of several results, a dim and the elements along it."""
+"""Cuts, as views make them: for each of several results, a dim and the elements along it."""
 
 from __future__ import annotations
 

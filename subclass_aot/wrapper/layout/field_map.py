@@ -1,4 +1,4 @@
-"""How inner tensors follow their wrapper: along each dim, how many of its elements one of theirs stands for.
+"""Field maps: along each dim, how many elements of a wrapper one of an inner tensor stands for.
 
 Views, new tensors, `as_strided`, shards and placements are made of this and of nothing else that a class declares of
 its fields. A further way of lining up is one more case in `FieldMap`.
@@ -95,7 +95,7 @@ class FieldMap(dict[int, int]):
         return f"{self.name}{list(self.size)}"
 
     def share(self, dim: int) -> Fraction:
-        """How far the inner tensor goes along a dim where the wrapper goes one step.
+        """Returns how far the inner tensor goes along a dim where the wrapper goes one step.
 
         Raises:
             CannotFollow: The sizes do not line up.
@@ -108,7 +108,7 @@ class FieldMap(dict[int, int]):
         return Fraction(0)
 
     def lines_up(self) -> bool:
-        """Whether the inner tensor follows its wrapper along each dim; `why_not` says why not."""
+        """Returns whether the inner tensor follows its wrapper along each dim; `why_not` says why not."""
         if self.why_not is None:
             self.why_not = self._why_not()
         return not self.why_not
@@ -129,7 +129,8 @@ class FieldMap(dict[int, int]):
         )
 
     def size_in(self, size: Sequence[int]) -> list[int] | None:
-        """The size of the inner tensor where the wrapper has another size of as many dims; None where nobody knows.
+        """Returns the size of the inner tensor where the wrapper has another size of as many dims; None where nobody
+        knows.
 
         >>> FieldMap("scale", "broadcast", (4, 1), (4, 6)).size_in((8, 2))
         [8, 1]
@@ -152,7 +153,7 @@ class FieldMap(dict[int, int]):
 
 
 def dim_of(outer: Sequence[int], dim: int) -> int:
-    """A dim, counted from the first.
+    """Returns a dim, counted from the first.
 
     Raises:
         IndexError: There is no such dim.
@@ -170,7 +171,7 @@ MOST_KEPT = 1024
 
 
 def field_maps(wrapper: Any, names: Sequence[str], sizes: Sequence[Sequence[int]]) -> tuple[FieldMap, ...]:
-    """The maps of inner tensors of a wrapper whose class declares `views=`.
+    """Returns the maps of inner tensors of a wrapper whose class declares `views=`.
 
     Args:
         wrapper: The wrapper.
@@ -199,7 +200,7 @@ def _maps(
 
 
 def share_of(wrapper: torch.Tensor, name: str, dim: int) -> Fraction:
-    """How far an inner tensor goes along one dim where the wrapper goes one step.
+    """Returns how far an inner tensor goes along one dim where the wrapper goes one step.
 
     One of which the wrapper has a single row may be either; it is said to go with that row.
 
@@ -230,7 +231,7 @@ def share_of(wrapper: torch.Tensor, name: str, dim: int) -> Fraction:
 
 
 def rows_of(wrapper: torch.Tensor, name: str) -> Fraction:
-    """How many rows of an inner tensor go with one row of the wrapper: `share_of` along dim 0.
+    """Returns how many rows of an inner tensor go with one row of the wrapper: `share_of` along dim 0.
 
     >>> from subclass_aot import Int8Weight
     >>> weight = Int8Weight(torch.ones(4, 3, dtype=torch.int8), torch.ones(1, 3))
@@ -241,6 +242,6 @@ def rows_of(wrapper: torch.Tensor, name: str) -> Fraction:
 
 
 def is_kept(wrapper: torch.Tensor, name: str) -> bool:
-    """Whether a class declares an inner tensor to be the same for every view of a tensor."""
+    """Returns whether a class declares an inner tensor to be the same for every view of a tensor."""
     declaration = Declaration.of(type(wrapper))
     return declaration is not None and declaration.how_viewed(name) == "keep"

@@ -37,7 +37,8 @@ ORIGIN = "_view_of_wrapper"
 
 
 class Origin(NamedTuple):
-    """What a wrapper is a view of. As autograd does it, a view keeps that: others may have fields in common with it.
+    """The base of a wrapper that is a view. As autograd does it, a view keeps that: others may have fields in common
+    with it.
 
     Attributes:
         base: The wrapper; None where only its parts were handed over.
@@ -87,17 +88,17 @@ class ContextOfView(tuple[Any, ...]):
 
 
 def same_for_guards(context: object, other: object) -> bool:
-    """Whether what was compiled for the one context may be used for the other."""
+    """Returns whether what was compiled for the one context may be used for the other."""
     return context == other and getattr(context, "shared", ()) == getattr(other, "shared", ())
 
 
 def may_share(wrapper: str) -> str:
-    """The expression for whether the wrapper in a variable may be a view that shares fields, which few are."""
+    """Returns the expression for whether the wrapper in a variable may be a view that shares fields, which few are."""
     return f"{ORIGIN!r} in {wrapper}.__dict__"
 
 
 def context_of_view(view: torch.Tensor, names: Sequence[str], context: tuple[Any, ...] | None) -> Any:
-    """The context of a wrapper that may be a view which shares fields.
+    """Returns the context of a wrapper that may be a view which shares fields.
 
     Args:
         view: The wrapper.
@@ -125,7 +126,7 @@ def remember_context(made: Any, context: ContextOfView) -> Any:
 
 
 def shares_fields(view: Any) -> bool:
-    """Whether a wrapper is a view that cannot be written without what it is a view of.
+    """Returns whether a wrapper is a view that cannot be written without what it is a view of.
 
     See Note [Fields shared by views].
     """
@@ -137,17 +138,17 @@ def shares_fields(view: Any) -> bool:
 
 
 def is_part(tensor: WrapperTensor) -> bool:
-    """Whether a wrapper is a view that shares an element of a field with the rest of what it is a view of."""
+    """Returns whether a wrapper is a view that shares an element of a field with the rest of what it is a view of."""
     return bool(shared_field(tensor, tensor.__tensor_flatten__()[0]))
 
 
 def shared_field(tensor: torch.Tensor, names: Sequence[str]) -> str:
-    """The first of these fields that a view shares with the rest of what it is a view of; "" for none."""
+    """Returns the first of these fields that a view shares with the rest of what it is a view of; "" for none."""
     return next(iter(shared_fields(tensor, names)), "")
 
 
 def shared_fields(tensor: torch.Tensor, names: Iterable[str]) -> list[str]:
-    """Those of these fields that a view shares with the rest of what it is a view of."""
+    """Returns those of these fields that a view shares with the rest of what it is a view of."""
     base, _ = base_of(tensor)
     if base is None:  # as it is of nearly all
         return [name for name in names if name in _origin(tensor).lost]
@@ -165,7 +166,7 @@ def _shared(
 
 
 def why_without_base(view: torch.Tensor, shared: Sequence[str]) -> str:
-    """Why a view cannot be written, if it is one of a tensor that is not at hand; else ""."""
+    """Returns why a view cannot be written, if it is one of a tensor that is not at hand; else ""."""
     base, _ = base_of(view)
     lost = _origin(view if base is None else base).lost
     return next(
@@ -180,7 +181,7 @@ def why_without_base(view: torch.Tensor, shared: Sequence[str]) -> str:
 
 
 def shares_with(view: torch.Tensor, base: WrapperTensor) -> bool:
-    """Whether a view shares an element of a field with what it leaves out of `base`."""
+    """Returns whether a view shares an element of a field with what it leaves out of `base`."""
     return _shares(view, base, view.numel(), base.numel())
 
 
@@ -224,7 +225,9 @@ def remember_change(view: torch.Tensor, func: Operator, args: tuple[object, ...]
 
 
 def base_of(view: torch.Tensor) -> tuple[Any, Chain]:
-    """Returns the wrapper that a wrapper is a view of, or None for one that is no view, and how it is made of that."""
+    """Returns the wrapper that a wrapper is a view of, or None for one that is no view, and what regenerates the
+    view.
+    """
     base, chain, _ = _origin(view)
     known: Any = _torch.base_of(view) if base is None else None
     if known is not None:
@@ -237,7 +240,7 @@ def base_of(view: torch.Tensor) -> tuple[Any, Chain]:
 
 
 def remembered_base(view: object) -> tuple[Any, Chain] | None:
-    """What a view that shares fields, or may for other sizes, is a view of, and how it is made of that.
+    """Returns the base of a view that shares fields, or may for other sizes, and what regenerates the view.
 
     Args:
         view: Anything.
@@ -256,13 +259,13 @@ def remembered_base(view: object) -> tuple[Any, Chain] | None:
 
 
 def _is_shared(name: str, view: torch.Tensor, base: torch.Tensor) -> bool:
-    """Whether an element of a field stands for elements of `base` that `view` has not."""
+    """Returns whether an element of a field stands for elements of `base` that `view` has not."""
     inner, whole = getattr(view, name), getattr(base, name)
     return bool(inner.numel() * base.numel() > whole.numel() * view.numel())
 
 
 def _is_shared_in_example(name: str, view: torch.Tensor, base: torch.Tensor) -> bool:
-    """The same of symbolic sizes, without a guard: what reads only does not depend on it."""
+    """Returns the same of symbolic sizes, without a guard: what reads only does not depend on it."""
     inner, whole = getattr(view, name), getattr(base, name)
     try:
         held, of_base, of_whole, of_view = (_torch.example_of(t.numel()) for t in (inner, base, whole, view))

@@ -64,5 +64,7 @@ def as_strided_field(
     if rest or begins_before or any(not 0 <= last[dim] < wrapper.shape[dim] for dim in dims):
         wanted = f"as_strided({list(size)}, {list(stride)}, {storage_offset})"
         raise CannotFollow(f"{wanted} is not a view along the dims of {list(wrapper.shape)} with strides {whole}")
-    begins = () if storage_offset is None else (offset,)  # no trace hears that somebody asked where the field begins
+    begins = (
+        () if storage_offset is None else (offset,)
+    )  # no trace notes that the place where the field begins was read
     return aten.as_strided.default(field, sizes, strides, *begins)

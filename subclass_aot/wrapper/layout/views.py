@@ -1,4 +1,4 @@
-"""What a view of a wrapper is on each of its fields: see Note [Fields that follow].
+"""Views of a wrapper, as they act on each of its fields: see Note [Fields that follow].
 
 A field under "broadcast" lines up with the outer tensor as operands of an arithmetic operator do: along each dim it
 has the outer size, or size 1. Where it has size 1 it stays. An element of a field under "blocks" stands for a block of
@@ -61,7 +61,7 @@ def _slice(
 
 
 def _expand(field_map: FieldMap, field: torch.Tensor, size: Size, **kwargs: Any) -> Any:
-    """A field that is broadcast elsewhere stays so."""
+    """Expands a field; one that is broadcast along a dim stays so."""
     outer, wanted = field_map.outer, list(size)
     leading = len(wanted) - len(outer)
     for dim in range(len(outer) if leading >= 0 else 0):
@@ -178,7 +178,7 @@ _OF_STRIDES = {aten.view.default, aten._unsafe_view.default, aten._reshape_alias
 
 
 def is_view(func: object) -> bool:
-    """Whether an operator is a view, for which `views=` may say what becomes of each field."""
+    """Returns whether an operator is a view, for which `views=` may say what becomes of each field."""
     return func in RULES or func in IN_PLACE or func is aten.as_strided.default
 
 

@@ -1,1 +1,1 @@
-"""What serves an operator on a wrapper: rules of its author, built-in ones, plain tensors; and how they are checked."""
+"""Serves operators on wrappers: by rules of their author, built-in ones, plain tensors; and checks these."""

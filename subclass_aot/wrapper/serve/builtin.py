@@ -1,4 +1,6 @@
-"""The rules every wrapper class has: what keeps a tensor's meaning, moves it, or makes room for it, field by field."""
+"""Default rules for every class: detach and clone, `to`, `empty_like` and `new_*`, `copy_` and views, applied field
+by field.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ NEW = {aten.new_zeros.default, aten.new_empty.default, aten.new_empty_strided.de
 
 
 def built_in(cls: type[WrapperTensor], func: Operator) -> Handler | None:
-    """The built-in rule of `cls` for `func`, or None."""
+    """Returns the built-in rule of `cls` for `func`, or None."""
     if func in FIELD_BY_FIELD:
         return each_handler(cls, func)
     if func is aten.copy_.default:
@@ -53,7 +55,9 @@ def built_in(cls: type[WrapperTensor], func: Operator) -> Handler | None:
 
 
 def new_of_each(cls: type[WrapperTensor], func: Operator) -> Handler:
-    """`new_zeros` and its kin for a class with `fallback="each"`: inner tensors of another size keep theirs apart."""
+    """Returns the handler of `new_zeros` and its kin for `fallback="each"`: inner tensors of another size keep
+    theirs.
+    """
     each = each_handler(cls, func)
 
     def handler(self: WrapperTensor, size: Sequence[int], *args: Any, **kwargs: Any) -> Any:
@@ -82,7 +86,9 @@ def rebuild(proto: WrapperTensor, tensors: dict[str, torch.Tensor], dtype: torch
 
 
 def _like(cls: type[WrapperTensor], func: Operator, self: Any, **kwargs: Any) -> Any:
-    """Another dtype is for the fields that have the outer dtype; everything else is for all fields."""
+    """Makes a tensor like `self`: another dtype is for the fields that have the outer dtype, everything else for
+    all fields.
+    """
     wanted = kwargs.get("dtype") or self.dtype
     if wanted.is_floating_point != self.dtype.is_floating_point or wanted.is_complex != self.dtype.is_complex:
         if not hasattr(self, "to_plain"):  # what the fields mean together does not survive such a conversion
@@ -104,7 +110,7 @@ def _like(cls: type[WrapperTensor], func: Operator, self: Any, **kwargs: Any) ->
 
 
 def _converted(dtype: torch.dtype, outer: torch.dtype, wanted: torch.dtype) -> torch.dtype | None:
-    """What a field of `dtype` becomes where its tensor goes from `outer` to `wanted`; None if it stays as it is.
+    """Returns the dtype of a field where its tensor goes from `outer` to `wanted`; None if it stays as it is.
 
     A field that has the dtype of the tensor follows. So do the real parts of complex numbers.
     """
@@ -126,7 +132,8 @@ def _new(
     stride: Sequence[int] | None = None,
     **kwargs: Any,
 ) -> Any:
-    """A field that is broadcast along a dim stays so, and one that is the same for every view is the same here, too.
+    """Makes a tensor of `size`: a field that is broadcast along a dim stays so, and one that is the same for every view
+    is the same here, too.
 
     What a field has in a tensor of another rank is anyone's guess, unless there is nothing in it. So such a tensor is
     dense, if the class says what it stands for. One of the same rank may be meant to take in values of the class, so it
@@ -172,7 +179,7 @@ _MOST_TRIED = 2**20
 
 
 def _is_zero(new: Any) -> bool:
-    """Whether a wrapper of zeros means zero: tried on memory of its own, so that it is the same in a graph.
+    """Returns whether a wrapper of zeros means zero: tried on memory of its own, so that it is the same in a graph.
 
     What kept fields hold cannot be read in a graph. So with those it is not zero if there is a `from_plain` to make it
     so. What is large is not tried.
@@ -196,14 +203,14 @@ def _is_zero(new: Any) -> bool:
 
 
 def _size_in(wrapper: WrapperTensor, name: str, field: torch.Tensor, size: Sequence[int]) -> list[int] | None:
-    """The size of a field in a new tensor of `size`; None where nobody knows."""
+    """Returns the size of a field in a new tensor of `size`; None where nobody knows."""
     if 0 in size and len(size) != wrapper.dim():
         return list(size)
     return field_maps(wrapper, [name], [field.shape])[0].size_in(size)
 
 
 def viewing(cls: type[WrapperTensor], func: Operator) -> Handler:
-    """A view operator by what `views=` says of each field, or as a view that reads through the whole."""
+    """Returns a view operator by what `views=` says of each field, or as a view that reads through the whole."""
     view = views.IN_PLACE.get(func, func)
     is_in_place, may_change_nothing = view is not func, view in _MAY_CHANGE_NOTHING
     declaration = cls.__wrapper_declaration__
@@ -243,7 +250,7 @@ def viewing(cls: type[WrapperTensor], func: Operator) -> Handler:
 
 
 def _wrapped(base: WrapperTensor, parts: dict[str, Any], are_several: bool) -> Any:
-    """The view of a wrapper that has these parts; a list of views where each part is a list."""
+    """Returns the view of a wrapper that has these parts; a list of views where each part is a list."""
     if are_several:
         each = zip(*parts.values(), strict=True)
         return [_wrapped(base, dict(zip(parts, group, strict=True)), False) for group in each]
@@ -255,7 +262,7 @@ def _wrapped(base: WrapperTensor, parts: dict[str, Any], are_several: bool) -> A
 
 
 def _without_recipe(self: Any, tensors: dict[str, torch.Tensor]) -> str:
-    """Why a class that says nothing of views has none, and whether it could."""
+    """Returns why a class that declares no `views=` has no views, and whether it could."""
     said = f'{type(self).__name__} declares no views="broadcast", and a view of a dense copy would not alias it'
     for name, tensor in tensors.items():
         if tensor.dim() and not FieldMap(name, "broadcast", tensor.shape, self.shape).lines_up():

@@ -30,7 +30,7 @@ def checked(
     rule: Callable[..., Any],
     otherwise: Callable[[], Callable[..., Any]],
 ) -> Callable[..., Any]:
-    """`rule` with a check of its result, generated for the schema; a view also comes to share its base's outer storage.
+    """Returns `rule` with a generated check of its result; a view also comes to share its base's outer storage.
 
     Args:
         cls: The class for which the rule was found.
@@ -87,7 +87,9 @@ def checked(
 
 
 def _not_promised(cls: type[WrapperTensor], func: Operator, is_new: bool) -> Callable[..., str]:
-    """What says, of a rule's result and its arguments, what was promised instead of that; "" where it is that."""
+    """Returns a function of a rule's result and its arguments: it says what was expected instead; "" if that was
+    given.
+    """
     broken_by: Callable[..., str] = Promise(func).broken_by
     if is_new:
         broken_by = functools.partial(_broken_or_old, broken_by)
@@ -114,7 +116,7 @@ def _or_else(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    """What a rule returned; where it declined, what serves the operator without it."""
+    """Returns what a rule returned; where it declined, what the operator gives without it."""
     if out is not NotImplemented:
         return out
     try:

@@ -25,10 +25,11 @@ _OTHER_CONTEXT = (
 def copy_into(
     cls: type[WrapperTensor], func: Operator, self: Any, source: torch.Tensor, non_blocking: bool = False
 ) -> Any:
-    """Same class: field by field. Dense into wrapper: through `from_plain`. Wrapper into dense: through `to_plain`.
+    """Copies field by field between tensors of one class, dense values by `from_plain`, and into dense ones by
+    `to_plain`.
 
     Args:
-        cls: The class that is asked.
+        cls: The class whose rule runs.
         func: `copy_`.
         self: What is written.
         source: The new values; broadcast to the size of `self`.
@@ -88,7 +89,7 @@ def _other_context(self: Any, new: Any) -> str:
 def _copy_into_base(
     cls: type[WrapperTensor], func: Operator, view: Any, source: torch.Tensor, shared: list[str]
 ) -> None:
-    """See Note [Fields shared by views]."""
+    """Copies into the base of a view that shares fields. See Note [Fields shared by views]."""
     if why := why_without_base(view, shared):
         raise errors.refused(cls, func, (view, source), why)
     base, replay = base_of(view)
@@ -104,7 +105,9 @@ def _copy_into_base(
 
 
 def _where_it_lies(base: Any) -> torch.Tensor:
-    """A copy of what a wrapper stands for, with its strides and offset: some views count by them, as `as_strided`."""
+    """Returns a copy of what a wrapper stands for, with its strides and offset: some views count by them, as
+    `as_strided`.
+    """
     plain = dense(base)
     if plain.stride() == base.stride() and not base.storage_offset():
         return plain.clone()
@@ -114,7 +117,9 @@ def _where_it_lies(base: Any) -> torch.Tensor:
 
 
 def _changed_codes(self: Any, source: Any) -> str:
-    """Which inner tensor holds numbers that mean something else in the dtype of `self`, as uint8 codes do in int8."""
+    """Returns which inner tensor holds numbers that mean something else in the dtype of `self`, as uint8 codes in
+    int8.
+    """
     fields = Declaration.of(type(self))
     for name, value in inner_tensors(source).items():
         mine, theirs = getattr(self, name).dtype, value.dtype
@@ -126,7 +131,7 @@ def _changed_codes(self: Any, source: Any) -> str:
 
 
 def _holds(dtype: torch.dtype, other: torch.dtype) -> bool:
-    """Whether each number of `other` is one of `dtype`."""
+    """Returns whether each number of `other` is one of `dtype`."""
     try:
         return torch.promote_types(dtype, other) == dtype
     except RuntimeError:  # torch promotes no uint16 and larger

@@ -37,7 +37,7 @@ Handler = Callable[..., Any]
 
 
 class Recipe(Enum):
-    """What serves an operator of a class without a rule of the author's."""
+    """The ways to serve an operator of a class without a rule of the author's."""
 
     PARTS = "the operators that it is made of"
     COLLECTIVE = "each inner tensor, or what the wrappers stand for"
@@ -55,7 +55,7 @@ def handler_for(cls: type[WrapperTensor], func: AnyOperator) -> Handler:
     1. A rule that the author gave with `implements`: the class's own, then those of its bases along the MRO. One that
        returns NotImplemented passes the operator on to the next. What it returns is checked against the schema.
     2. For one that writes (`mul_`, `out=`): such a rule for the operator that returns what it writes, and `copy_`.
-    3. A composite operator is taken apart into what it is made of, and those arrive here one by one. (Autograd has
+    3. A composite operator is decomposed into what it is made of, and those arrive here one by one. (Autograd has
        usually done that before; in inference mode, and below another wrapper, it has not. So a program meets the same
        rules either way.)
     4. Collectives of `torch.distributed` run on every inner tensor, or on what the wrappers stand for.
@@ -82,7 +82,7 @@ def handler_for(cls: type[WrapperTensor], func: AnyOperator) -> Handler:
 
 
 def is_each(cls: type[WrapperTensor], func: AnyOperator) -> bool:
-    """Whether an operator is served by nothing but itself, on each inner tensor.
+    """Returns whether an operator is served by nothing but itself, on each inner tensor.
 
     Args:
         cls: The wrapper class.
@@ -101,7 +101,7 @@ def is_each(cls: type[WrapperTensor], func: AnyOperator) -> bool:
 
 
 def is_view_of_each(cls: type[WrapperTensor], func: AnyOperator) -> bool:
-    """Whether an operator is a view that is the same on each field, if the fields line up with the wrapper.
+    """Returns whether an operator is a view that is the same on each field, if the fields line up with the wrapper.
 
     Some name a dim, along which each field has to be as long as the wrapper: see `ALIKE_ALONG`.
 
@@ -154,7 +154,7 @@ def _writes_lists(func: Operator) -> bool:
 
 
 def _counting_writes(func: Operator, handler: Handler) -> Handler:
-    """`handler`, which writes lists: torch counts such writes in the kernels, which wrappers do not reach."""
+    """Returns `handler`, changed to count its writes into lists: kernels do that in torch, and wrappers reach none."""
 
     @functools.wraps(handler)
     def counting(*args: Any, **kwargs: Any) -> Any:
@@ -168,7 +168,7 @@ def _counting_writes(func: Operator, handler: Handler) -> Handler:
 
 
 def recipe_of(cls: type[WrapperTensor], func: AnyOperator) -> Recipe:
-    """What serves an operator that no rule of the author's does.
+    """Returns how an operator is served that no rule of the author serves.
 
     Args:
         cls: The wrapper class.
@@ -212,7 +212,7 @@ def _refuse(cls: type[WrapperTensor], func: AnyOperator, args: tuple[Any, ...], 
 
 
 def knows(cls: type[WrapperTensor], types: tuple[type, ...]) -> bool:
-    """Whether `cls` may serve an operator on arguments of these types.
+    """Returns whether `cls` may serve an operator on arguments of these types.
 
     It may not where one of them is another wrapper class that is neither related nor in `cls.accepts`: then that
     class is asked. Subclasses that stand for one tensor (fake, functional, meta tensors, parameters) are never in the
@@ -240,7 +240,7 @@ def dispatch(
     kwargs: dict[str, Any] | None = None,
     of: type[WrapperTensor] | None = None,
 ) -> Any:
-    """The body of `__torch_dispatch__`; of views, `of` is the class of the whole, where its rules go first."""
+    """Returns the body of `__torch_dispatch__`; of views, `of` is the class of the whole, where its rules go first."""
     if len(types) > 1 and not knows(cls, types):
         return NotImplemented
     try:
@@ -255,7 +255,9 @@ def dispatch(
 
 
 def _in_inference_mode(func: AnyOperator, handler: Handler, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Views of an ordinary tensor are ordinary in inference mode too: they share its version counter."""
+    """Runs a handler so that views of an ordinary tensor are ordinary in inference mode, too: they share its
+    counter.
+    """
     if not _torch.is_overload(func) or not (viewed := effects_of(func).viewed):
         return handler(*args, **kwargs)
     base = effects_of(func).bind(args, kwargs)[viewed]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # which is made with this
 
 
 def each_handler(cls: type[WrapperTensor], func: AnyOperator) -> Plan:
-    """The operator `func` for wrappers of exactly `cls`, applied to every inner tensor.
+    """Returns the operator `func` for wrappers of exactly `cls`, applied to every inner tensor.
 
     Args:
         cls: The wrapper class.
@@ -56,7 +56,7 @@ def each_handler(cls: type[WrapperTensor], func: AnyOperator) -> Plan:
 
 
 def _kind(value: Any) -> Any:
-    """What a plan depends on: the type, and the inner names where they vary; for a list, the kinds in it."""
+    """Returns the key of a plan: the type, and the inner names where they vary; for a list, the kinds in it."""
     kind = type(value)
     if kind is list or kind is tuple:
         return frozenset([_kind(element) for element in value])
@@ -68,7 +68,7 @@ def _kind(value: Any) -> Any:
 def _plan(
     cls: type[WrapperTensor], func: Operator, effects: Effects, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Plan:
-    """The function for arguments of these kinds."""
+    """Returns the function for arguments of these kinds."""
     on_lists = func.name().startswith(("aten::_foreach_", "aten::_fused_"))
     if on_lists and _mixed(cls, effects.bind(args, kwargs), effects):
         parts: dict[Any, Plan] = {}
@@ -80,14 +80,16 @@ def _plan(
 
 
 def _mixed(cls: type[WrapperTensor], bound: dict[str, Any], effects: Effects) -> bool:
-    """Whether a list of this call holds wrappers beside something else, or wrappers of several layouts."""
+    """Returns whether a list of this call holds wrappers beside something else, or wrappers of several layouts."""
     return any(len({_kind(element) for element in bound.get(name) or ()}) > 1 for name in effects.lists)
 
 
 def _grouped(
     cls: type[WrapperTensor], func: Operator, effects: Effects, bound: dict[str, Any], parts: dict[Any, Plan]
 ) -> Any:
-    """An operator on lists: run apart on the positions without wrapper and on those with wrappers of each layout."""
+    """Returns an operator on lists: run apart on the positions without wrapper and on those with wrappers of each
+    layout.
+    """
     length = len(next(bound[name] for name in effects.parameters if name in effects.lists and bound.get(name)))
     lists = {name: v for name, v in bound.items() if isinstance(v, list | tuple) and len(v) == length}
     groups: dict[Any, list[int]] = {}
@@ -106,7 +108,10 @@ def _grouped(
 
 
 def _structured(cls: type[WrapperTensor], func: AnyOperator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """An operator that takes functions and structures (`cond`, ...) has no schema, so the structure is walked."""
+    """Runs an operator that takes functions and structures (`cond`, ...).
+
+    It has no schema, so the structure is walked.
+    """
     structure: Any = (args, kwargs)
     leaves, spec = optree.tree_flatten(structure, none_is_leaf=True)
     proto = next(leaf for leaf in leaves if isinstance(leaf, cls))

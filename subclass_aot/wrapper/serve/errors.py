@@ -26,19 +26,19 @@ def no_rule(
     kwargs: Mapping[str, object],
     why: str = "",
 ) -> OperatorRuleError:
-    """The error for an operator without a rule, with a stub to paste."""
+    """Returns the error for an operator without a rule, with a stub to paste."""
     why = why or f"no rule along {cls.__name__}'s bases, no recipe (fallback=...) and no to_plain method serve it"
     said = f"No rule for {func} on {cls.__name__}.\n{_call(func, args, kwargs, why)}"
     return OperatorRuleError(f"{said}{_set_of(func)}Write one:\n\n{stub(cls, func)}")
 
 
 def refused(cls: type[WrapperTensor], func: AnyOperator, args: Sequence[object], why: str) -> OperatorRuleError:
-    """The error for a call that no rule could serve."""
+    """Returns the error for a call that no rule could serve."""
     return OperatorRuleError(f"{func} on {cls.__name__} is refused.\n{_call(func, args, {}, why)}".rstrip())
 
 
 def other_than_outer(wrapper: torch.Tensor, plain: torch.Tensor) -> OperatorRuleError:
-    """The error for a `to_plain` that gives another size or dtype than the class says in `outer`."""
+    """Returns the error for a `to_plain` that gives another size or dtype than the class says in `outer`."""
     cls = type(wrapper).__name__
     return OperatorRuleError(
         f"{cls}.to_plain() gives {plain.dtype} {list(plain.shape)}, and {cls}.outer() says {wrapper.dtype} "
@@ -61,7 +61,7 @@ def _call(func: AnyOperator, args: Sequence[object], kwargs: Mapping[str, object
 
 
 def _set_of(func: AnyOperator) -> str:
-    """A hint that one rule can serve many operators."""
+    """Returns a hint that one rule can serve many operators."""
     kind = kind_of(func)
     return (
         ""
@@ -71,7 +71,7 @@ def _set_of(func: AnyOperator) -> str:
 
 
 def declined(error: OperatorRuleError, func: AnyOperator, rule: object) -> OperatorRuleError:
-    """The error for an operator that has a rule, which did not want this call, where nothing else serves it."""
+    """Returns the error for an operator that has a rule, which did not want this call, where nothing else serves it."""
     said, ends, _ = str(error).partition("Write one:")
     if not ends or not said.startswith(f"No rule for {func} on "):
         return error  # of another operator, or one that says so already
@@ -82,14 +82,14 @@ def declined(error: OperatorRuleError, func: AnyOperator, rule: object) -> Opera
 
 
 def _place_of(rule: object) -> str:
-    """What a rule is called, and where it is written."""
+    """Returns the name of a rule, and the place where it is written."""
     code: CodeType | None = getattr(inspect.unwrap(rule) if callable(rule) else rule, "__code__", None)
     where = repr(rule) if code is None else f"{code.co_filename}:{code.co_firstlineno}"
     return f"{getattr(rule, '__qualname__', rule)} ({where})"
 
 
 def stub(cls: type[WrapperTensor], func: AnyOperator) -> str:
-    """An empty rule for `func`, to paste and fill in."""
+    """Returns an empty rule for `func`, to paste and fill in."""
     if not _torch.is_overload(func):
         name = f"torch.ops.higher_order.{func.name()}" if _torch.is_higher_order(func) else str(func)
         params = "*args, **kwargs"
@@ -122,7 +122,7 @@ def _look(value: object) -> str:
 
 
 def writes_to_dense(cls: type[WrapperTensor], func: AnyOperator, name: str) -> OperatorRuleError:
-    """The error for `dense.add_(wrapper)`: one dense tensor, several results."""
+    """Returns the error for `dense.add_(wrapper)`: one dense tensor, several results."""
     return OperatorRuleError(
         f"{func} writes to (or views) `{name}`, a dense tensor, and reads a {cls.__name__}.\n"
         f"  at:  {user_line()}\n"
@@ -134,7 +134,7 @@ def writes_to_dense(cls: type[WrapperTensor], func: AnyOperator, name: str) -> O
 def contexts_differ(
     cls: type[WrapperTensor], func: AnyOperator, name: str, first: object, other: object
 ) -> OperatorRuleError:
-    """The error for two wrappers of one class whose context is not the same."""
+    """Returns the error for two wrappers of one class whose context is not the same."""
     return OperatorRuleError(
         f"{func} on two {cls.__name__} with different context: {name} is {first!r} and {other!r}.\n"
         f"  at:  {user_line()}\n"
@@ -146,7 +146,7 @@ def contexts_differ(
 def layouts_differ(
     cls: type[WrapperTensor], func: AnyOperator, first: list[str], other: list[str]
 ) -> OperatorRuleError:
-    """The error for two wrappers of one class that do not hold the same inner tensors."""
+    """Returns the error for two wrappers of one class that do not hold the same inner tensors."""
     return OperatorRuleError(
         f"{func} on two {cls.__name__} that hold different inner tensors: {first} and {other}.\n"
         f"  at:  {user_line()}\n"
@@ -156,7 +156,7 @@ def layouts_differ(
 
 
 def answers_differ(cls: type[WrapperTensor], func: AnyOperator, answers: Mapping[str, object]) -> OperatorRuleError:
-    """The error for an operator that gives a number, or so many tensors, and others for each inner tensor."""
+    """Returns the error for an operator that gives a number, or so many tensors, and others for each inner tensor."""
     return OperatorRuleError(
         f"{func} on a {cls.__name__} gives one answer, and its inner tensors have several: {answers}.\n"
         f"  at:  {user_line()}\n"
@@ -166,7 +166,7 @@ def answers_differ(cls: type[WrapperTensor], func: AnyOperator, answers: Mapping
 
 
 def wrong_result(cls: type[WrapperTensor], func: Operator, rule: object, expected: str, got: object) -> RuleResultError:
-    """The error for a rule that returned something else than the schema promises."""
+    """Returns the error for a rule that returned something else than the schema promises."""
     if isinstance(got, list | tuple):
         shown = f"a {type(got).__name__} of {len(got)}: ({', '.join(map(_look, got))})"
     else:

@@ -1,4 +1,4 @@
-"""Which operators of which classes the kernels of the accelerator serve.
+"""Chooses the operators and classes that the kernels of the accelerator serve.
 
 Python finds what serves an operator, and where that is the operator on each inner tensor, it says so to the kernel of
 that operator: later calls on wrappers of exactly this class do not come here any more. Whatever is special about a call
@@ -71,7 +71,7 @@ def forget(cls: type[WrapperTensor]) -> None:
 
 @contextmanager
 def without_kernels() -> Iterator[None]:
-    """Within the block all operators on wrappers go to Python, in all threads."""
+    """Runs the block with all operators on wrappers in Python, in all threads."""
     before = _accelerator.switch_kernels(False) if INSTALLED else False
     try:
         yield
@@ -81,12 +81,12 @@ def without_kernels() -> Iterator[None]:
 
 
 def hits() -> Counter[str]:
-    """By operator, how many calls its kernel has served in this process."""
+    """Returns by operator how many calls its kernel has served in this process."""
     return Counter(_accelerator.kernel_hits() if INSTALLED else {})
 
 
 def is_read_plainly(cls: type[WrapperTensor]) -> bool:
-    """Whether operators reach the library first, and fields are what stands in `__dict__` under their names.
+    """Returns whether operators reach the library first, and fields are what stands in `__dict__` under their names.
 
     What Python sees of the look of such a wrapper (its sizes, its dtype) is what C++ sees.
 
@@ -110,7 +110,7 @@ _PLAIN: dict[str, Any] = {}
 
 
 def remember_plain(base: type[WrapperTensor]) -> None:
-    """Takes note of what `WrapperTensor` itself has, so that a class which has something else is told."""
+    """Notes what `WrapperTensor` itself has, so that a class which has something else is recognized."""
     for name in ("__torch_dispatch__", "__getattribute__", "__getattr__", *_LOOK):
         _PLAIN[name] = _found(base, name)
 
@@ -119,7 +119,7 @@ _LOOK = ("shape", "dtype", "device", "layout", "stride", "storage_offset")
 
 
 def _runs_on_structure(cls: type[WrapperTensor], func: Operator) -> bool:
-    """Whether fields that are structure are treated as all others are."""
+    """Returns whether fields that are structure are treated as all others are."""
     declaration = cls.__wrapper_declaration__
     if not any(declaration.is_structure(name) for name in declaration.fields):
         return True
@@ -129,6 +129,6 @@ def _runs_on_structure(cls: type[WrapperTensor], func: Operator) -> bool:
 
 @_torch.below_dynamo
 def _wrap(names: tuple[str, ...], proto: WrapperTensor, *inner: torch.Tensor | None) -> Any:
-    """The wrapper that generated code makes of these results, like `proto`; None stands for an absent field."""
+    """Returns the wrapper that generated code makes of these results, like `proto`; None stands for an absent field."""
     state: dict[str, Any] = {name: one for name, one in zip(names, inner, strict=True) if one is not None}
     return assemble(type(proto), state | proto.__wrapper_state__())

@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # which is made with this
 
 
 def plain_handler(cls: type[WrapperTensor], func: AnyOperator) -> Callable[..., Any]:
-    """The operator `func` on dense copies of the wrappers among its arguments.
+    """Returns the operator `func` on dense copies of the wrappers among its arguments.
 
     A wrapper that is written to takes the new value through its `copy_`, so its class needs `from_plain`, also in the
     lists of `_foreach_` and `_fused_` operators, as optimizers have them. A view of a dense copy would not alias its
@@ -68,14 +68,14 @@ def plain_handler(cls: type[WrapperTensor], func: AnyOperator) -> Callable[..., 
 
 
 def _overlap(wrappers: list[torch.Tensor]) -> bool:
-    """Whether two wrappers may be, or be views of, the same."""
+    """Returns whether two wrappers may be, or be views of, the same."""
     wholes = [base if (base := _torch.base_of(wrapper)) is not None else wrapper for wrapper in wrappers]
     wholes = [base if (base := base_of(whole)[0]) is not None else whole for whole in wholes]
     return len({id(whole) for whole in wholes}) < len(wholes)
 
 
 def _one_by_one(handler: Callable[..., Any], bound: dict[str, Any]) -> Any:
-    """An operator on lists, for each position in turn: what is written at one may be read at the next."""
+    """Returns an operator on lists, for each position in turn: what is written at one may be read at the next."""
     length = max(len(value) for value in bound.values() if isinstance(value, list | tuple) and _has_tensors(value))
     lists = {name for name, value in bound.items() if isinstance(value, list | tuple) and len(value) == length}
     returned = [
@@ -86,14 +86,14 @@ def _one_by_one(handler: Callable[..., Any], bound: dict[str, Any]) -> Any:
 
 
 def read_through(func: Operator, base: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The view `func(base, *args, **kwargs)`, or the views, as tensors of the class `ViewOf`."""
+    """Returns the view `func(base, *args, **kwargs)`, or the views, as tensors of the class `ViewOf`."""
     from subclass_aot.wrapper.view_of import view_of  # a class of this kind, which is made when this is known
 
     return view_of(func, base, args, kwargs)
 
 
 def plain_tangent(tensor: Any) -> Any:
-    """What a gradient of `tensor` looks like: dense where its operators run on `to_plain()`, inside wrappers too.
+    """Returns a gradient like `tensor`: dense where its operators run on `to_plain()`, inside wrappers too.
 
     Else as the hook `__coerce_tangent_metadata__` of its class has it.
     """
@@ -102,7 +102,7 @@ def plain_tangent(tensor: Any) -> Any:
     cls: Any = type(tensor)
     declaration = Declaration.of(cls)
     if declaration is not None and declaration.fallback == "plain":
-        with torch.no_grad():  # what a gradient looks like, and not a function of the tensor
+        with torch.no_grad():  # the kind of a gradient, and not a function of the tensor
             return plain_tangent(cls.to_plain(tensor))
     if hasattr(tensor, "__coerce_tangent_metadata__"):
         tensor = tensor.__coerce_tangent_metadata__()
@@ -126,7 +126,7 @@ def _has_tensors(value: object) -> bool:
 
 
 def _wrappers_in(value: object) -> list[Any]:
-    """The wrapper that an argument is, or those in a list."""
+    """Returns the wrapper that an argument is, or those in a list."""
     if isinstance(value, list | tuple):
         return [wrapper for element in value for wrapper in _wrappers_in(element)]
     return [value] if _is_wrapper(value) else []

@@ -26,7 +26,7 @@ aten: Any = torch.ops.aten
 
 
 ALIASES = {aten.detach.default, aten.alias.default, aten.lift_fresh.default}
-"""Operators whose result is the same tensor again, and looks like it."""
+"""Operators whose result is the same tensor again, with the same metadata."""
 
 _ALL = {aten.equal.default, aten.allclose.default, aten.is_same_size.default}
 """Operators that ask whether something is so, and it is if it is so of every inner tensor."""
@@ -37,7 +37,9 @@ def _agree(first: Any, *others: Any) -> bool:
 
 
 def related(cls: type[WrapperTensor], kind: type) -> bool:
-    """Whether wrappers of the type `kind` are taken apart beside those of `cls`; anything else is passed on whole."""
+    """Returns whether wrappers of the type `kind` are unwrapped beside those of `cls`; anything else is passed on
+    whole.
+    """
     return kind is cls or (hasattr(kind, "__wrapper_state__") and (issubclass(kind, cls) or issubclass(cls, kind)))
 
 
@@ -74,7 +76,7 @@ class Planner:
         self.source = Source(f"{cls.__name__}_{func}", ", ".join(params), doc)
 
     def plan(self) -> Plan:
-        """The function, called as the operator is.
+        """Returns the function, called as the operator is.
 
         Raises:
             OperatorRuleError: It would write different values to one dense tensor.
@@ -92,7 +94,9 @@ class Planner:
         return self.source.build()
 
     def writes_to_dense(self) -> str:
-        """The dense argument that would receive another value from every inner tensor, or ""; one value it can take."""
+        """Returns the dense argument that would receive another value from every inner tensor, or ""; one value it
+        can take.
+        """
         for name in self.effects.written | {self.effects.viewed}:
             if len(self.names) > 1 and len(self._tensors_in(name)) > len(self.wrappers.get(name, ())):
                 return name
@@ -111,11 +115,11 @@ class Planner:
         return len(self.wrappers[name]) == len(self._tensors_in(name))
 
     def _is_wrapper(self, element: str) -> str:
-        """The expression for whether an element of a mixed list is taken apart."""
+        """Returns the expression for whether an element of a mixed list is unwrapped."""
         return f"type({element}) in {self.source.const(self.kinds, 'kinds')}"
 
     def _proto(self) -> str:
-        """The expression of a wrapper of `cls` itself, whose context the results get."""
+        """Returns the expression of a wrapper of `cls` itself, whose context the results get."""
         for name, found in self.wrappers.items():
             if name not in self.effects.lists:
                 if type(found[0]) is self.cls:

@@ -1,4 +1,4 @@
-"""What a rule's result has to look like: the sizes and the dtype that the operator gives for such arguments."""
+"""Expected results of a rule: the sizes and the dtype that the operator gives for such arguments."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _LIMIT = 1000
 
 
 class Promise:
-    """The sizes and dtypes that an operator gives, for each combination of arguments that it was asked for.
+    """The sizes and dtypes that an operator gives, for each combination of arguments that was met.
 
-    It is asked once for each, on tensors of the device "meta". What it refuses there nobody knows, and anything will
+    It runs once for each, on tensors of the device "meta". What it refuses there nobody knows, and anything will
     do. Symbolic sizes are those of the example that is traced, of which nothing is assumed by that; without an example,
     as of sizes that depend on data, nothing is asked.
 
@@ -34,7 +34,7 @@ class Promise:
         self._known: dict[object, list[Look | None]] = {}
 
     def broken_by(self, out: object, args: tuple[object, ...], kwargs: dict[str, object]) -> str:
-        """What was promised instead of `out`, in words; "" where `out` is that, or nobody knows."""
+        """Returns what was expected instead of `out`, as text; "" where `out` is that, or nothing is known."""
         try:
             key = _keys(_key, args, kwargs)
             promised = self._known.get(key)
@@ -96,7 +96,7 @@ def _keys(key: Callable[[object], object], args: tuple[object, ...], kwargs: dic
 
 
 def _key(value: object) -> object:
-    """What an argument adds to the promise, with sizes as they are: symbols have no hash."""
+    """Returns what an argument adds to the key, with sizes as they are: symbols have no hash."""
     if isinstance(value, torch.Tensor):
         return value.shape, value.stride(), value.dtype
     if isinstance(value, list | tuple):
@@ -115,7 +115,7 @@ def _key_in_example(value: object) -> object:
 
 
 def _blank(value: object) -> object:
-    """What stands for an argument: a tensor without data."""
+    """Returns an argument for a run without data: of a tensor, one on the device `meta`."""
     if isinstance(value, torch.Tensor):
         sizes, strides = _examples(value.shape), _examples(value.stride())
         return torch.empty_strided(sizes, strides, dtype=value.dtype, device="meta")

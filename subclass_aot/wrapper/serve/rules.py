@@ -48,7 +48,7 @@ def register(cls: type[WrapperTensor], operators: tuple[Any, ...], rule: Rule) -
 
 
 def _check_overlap(cls: type[WrapperTensor], new: OperatorSet, operators: tuple[Any, ...]) -> None:
-    """Of two sets, that which is a part of the other is the nearer; of others nobody knows which is meant."""
+    """Refuses two sets of operators that overlap, if neither is a part of the other: the smaller one is the nearer."""
     for other in (*cls.__wrapper_declaration__.rules, *operators):
         if isinstance(other, OperatorSet) and new.shares(other) and not (new <= other or other <= new):
             raise DefinitionError(messages.SETS_OVERLAP.format(cls=cls.__name__, first=other, second=new))
@@ -63,7 +63,7 @@ def forget_handlers(cls: type[WrapperTensor]) -> None:
 
 
 def along_mro(cls: type[WrapperTensor], func: AnyOperator) -> list[Rule]:
-    """The authors' rules for `func`, nearest class first.
+    """Returns the authors' rules for `func`, nearest class first.
 
     In one class the rule of an overload goes before that of its packet, and that before those of sets, of which a
     part goes before the whole.

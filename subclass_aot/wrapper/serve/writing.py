@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # which is made with this
 
 
 def writing_rules(cls: type[WrapperTensor], func: AnyOperator) -> list[rules.Rule]:
-    """What authors' rules for `mul` say of `mul_` and of `mul` with `out=`: compute, and copy the result there.
+    """Returns authors' rules for `mul` as rules for `mul_` and `mul` with `out=`: compute, and copy the result there.
 
     Args:
         cls: The wrapper class.

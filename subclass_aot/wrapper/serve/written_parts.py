@@ -1,4 +1,4 @@
-"""Rules of authors that write, on views that share fields with the rest of their tensor.
+"""Runs an author's in-place rule on a copy when its target shares fields with its base.
 
 A rule for `mul_` that multiplies the scales is right for a whole tensor, and wrong for two of its columns: these have
 the scales of whole rows. So there the rule writes a copy, and the view takes its values from that, as it does from any
@@ -29,7 +29,7 @@ aten: Any = torch.ops.aten
 
 
 def sparing_the_rest(cls: type[WrapperTensor], func: AnyOperator, rule: rules.Rule) -> rules.Rule:
-    """A rule of an author's that leaves alone what is not in the tensor that it is to write.
+    """Returns an author's rule that writes, changed to leave alone what is not in the tensor that it writes.
 
     Args:
         cls: The class for which the rule was found.
@@ -92,7 +92,7 @@ def _take(cls: type[WrapperTensor], part: Any, copy: Any, shared: list[str]) -> 
 
 
 def _stayed(before: torch.Tensor, after: torch.Tensor) -> bool:
-    """Whether a tensor is as it was; of one without data nobody knows."""
+    """Returns whether a tensor is as it was; of one without data nobody knows."""
     if type(before) is not torch.Tensor or before.is_meta:
         return False
     if before.dtype.itemsize == 1:  # torch compares no float8

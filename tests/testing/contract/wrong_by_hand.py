@@ -347,7 +347,7 @@ class ByNumpy(Held):
 
 
 class ReadsValue(Held):
-    """It looks at a value, to save itself a sum.
+    """It reads a value, to save itself a sum.
 
     Clauses:
         21 no reads
