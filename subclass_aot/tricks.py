@@ -43,9 +43,9 @@ TRICKS: Final = (
     ),
     Trick(
         "sys.setprofile",
-        ("flatten/watch.py",),
-        "watches the constructor of a foreign class once, so that later wrappers are made without it",
-        "the constructor runs for each wrapper",
+        ("flatten/watch.py", "trace/backward_outcome.py"),
+        "watches the constructor of a foreign class once, so that later ones are made without it; and hooks in a trace",
+        "the constructor runs for each wrapper; hooks are watched as ever, unless a profiler is on",
     ),
     Trick(
         "sys.settrace",

@@ -211,7 +211,10 @@ class _GuardWriter:
     def refuse_other_attributes(self, tensors: TensorGuards, positions: Iterable[int]) -> None:
         """Compares that tensors without attributes of the program's have none now. See Note [Absent attributes]."""
         asked = dict(self.signature.assumptions.absent)
+        held = {position for place, position in self.arguments.placed if isinstance(place, HeldPlace)}
         for position in sorted(set(positions) - self.arguments.with_attributes):
+            if position in held:  # a `.grad` may be gone
+                tensors.source.refuse_if(f"{tensors.locals[position]} is None")
             attributes = f"{tensors.locals[position]}.__dict__"
             if position not in asked:
                 count, extras = len(vars(self.patterns[position].value)), tensors.source.const(extras_of, "extras_of")
