@@ -38,7 +38,7 @@ from subclass_aot.runtime import (
 )
 from subclass_aot.saved import SavedFile, named_objects, write_file
 from subclass_aot.sizes import DynamicPolicy, DynamicSizes
-from subclass_aot.specializations import Specialization, Specializations, asked_of_lists
+from subclass_aot.specializations import Specialization, Specializations, container_alias_guard
 from subclass_aot.trace import is_tracing, one_at_a_time, trace_arguments
 
 _P = ParamSpec("_P")
@@ -356,8 +356,8 @@ class CompiledFunction(Generic[_P, _R]):
             raise _FailedWithValues(error) from error
         options = self._options  # and not `self`, which nothing that is compiled may hold
         graphs = compile_graphs(self.fn, arguments, trace, options, lambda fn: CompiledFunction(fn, options))
-        told_apart = asked_of_lists(self.fn, arguments, trace.signature)
-        entry = make_entry(arguments, trace.signature, graphs, state, self._kept, told_apart)
+        containers_unaliased = container_alias_guard(self.fn, arguments, trace.signature)
+        entry = make_entry(arguments, trace.signature, graphs, state, self._kept, containers_unaliased)
         log_code(entry.sources, getattr(self.fn, "__name__", type(self.fn).__name__))
         reason = self._reason(arguments, state, tried)
         places = symbolic_places(trace.signature)

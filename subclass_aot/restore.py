@@ -26,7 +26,7 @@ from subclass_aot.saved import (
     refusals,
 )
 from subclass_aot.signature import JointSignature
-from subclass_aot.specializations import Specialization, asked_of_lists
+from subclass_aot.specializations import Specialization, container_alias_guard
 
 NO_FIT = """no signature in it fits this call, and there is no function to trace. What differs from {nearest}:
 {differences}
@@ -136,9 +136,9 @@ class Restored:
         signature, name = read.signature, self._file.function
         if self._fn is not None:
             name = getattr(self._fn, "__name__", type(self._fn).__name__)
-        told_apart = asked_of_lists(self._fn or NoFunction, arguments, signature)
+        containers_unaliased = container_alias_guard(self._fn or NoFunction, arguments, signature)
         compiled = compile_split(name, signature, read.graphs, self._options, _no_trace)
-        entry = make_entry(arguments, signature, compiled, modes, together, told_apart)
+        entry = make_entry(arguments, signature, compiled, modes, together, containers_unaliased)
         reason = f"loaded from {self._file.path}"
         places = symbolic_places(signature)
         facts = facts_of(arguments, modes, Scope.of(signature), places)

@@ -141,7 +141,7 @@ def _is_mute(cls: type[torch.Tensor]) -> bool:
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
-def asked_of_lists(
+def container_alias_guard(
     fn: Callable[..., Any], arguments: Arguments, signature: JointSignature
 ) -> Callable[[tuple[Any, ...], dict[str, Any]], bool] | None:
     """Returns a guard for a function that changes lists or dicts, which traces see as copies; None if it needs none.

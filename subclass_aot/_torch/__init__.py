@@ -18,6 +18,7 @@ from subclass_aot._torch.autograd import CLEAR_SAVED as CLEAR_SAVED
 from subclass_aot._torch.autograd import IS_VIEW as IS_VIEW
 from subclass_aot._torch.autograd import apply_of as apply_of
 from subclass_aot._torch.autograd import base_of as base_of
+from subclass_aot._torch.autograd import can_regenerate as can_regenerate
 from subclass_aot._torch.autograd import exchange as exchange
 from subclass_aot._torch.autograd import force_view_tracking as force_view_tracking
 from subclass_aot._torch.autograd import gradients as gradients
@@ -31,7 +32,6 @@ from subclass_aot._torch.autograd import last_sequence_number as last_sequence_n
 from subclass_aot._torch.autograd import leaves_behind_gradient as leaves_behind_gradient
 from subclass_aot._torch.autograd import made_without_grad as made_without_grad
 from subclass_aot._torch.autograd import mark_as_parameter as mark_as_parameter
-from subclass_aot._torch.autograd import may_be_made_again as may_be_made_again
 from subclass_aot._torch.autograd import refuse_compiled_autograd as refuse_compiled_autograd
 from subclass_aot._torch.autograd import release_with as release_with
 from subclass_aot._torch.autograd import sequence_number_of as sequence_number_of

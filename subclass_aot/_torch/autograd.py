@@ -115,7 +115,7 @@ def set_view_rules(view: torch.Tensor, rules: torch._C._autograd.CreationMeta) -
     torch._C._autograd._set_creation_meta(view, rules)
 
 
-def may_be_made_again(view: torch.Tensor) -> bool:
+def can_regenerate(view: torch.Tensor) -> bool:
     """Returns whether `view_rules` let autograd regenerate a view after a write into what it is a view of.
 
     Of an operator with several results, `view_function` takes the one at its place without a check that there are so

@@ -65,7 +65,7 @@ class Reads:
     listing: Callable[[Sequence[str]], str]
 
 
-ToldApart = Callable[[tuple[Any, ...], dict[str, Any]], bool]
+ContainersUnaliased = Callable[[tuple[Any, ...], dict[str, Any]], bool]
 """Whether no list or dict among the arguments of a call is reached a second time."""
 
 
@@ -75,7 +75,7 @@ def write_guarded(
     state: Modes,
     body: Callable[[Source, Reads], None],
     together: MutableSet[StaticInputCache] | None = None,
-    told_apart: ToldApart | None = None,
+    containers_unaliased: ContainersUnaliased | None = None,
     within_dynamo: bool = False,
 ) -> Call:
     """Generates the function of one entry: a guard, and what runs if it lets a call through.
@@ -86,14 +86,14 @@ def write_guarded(
         state: `global_state()` of that call.
         body: Appends what runs, and returns.
         together: What the guards of one function keep from call to call; they forget together.
-        told_apart: What else is checked of a call; None where it is always so.
+        containers_unaliased: What else is checked of a call; None where it is always so.
         within_dynamo: Whether Dynamo's guards ran before, so that only what these do not see is checked here.
     """
     writer = _GuardWriter(arguments, signature, within_dynamo)
     if within_dynamo:
         read = writer.write_rest()
     else:
-        read = writer.write(state, WeakSet() if together is None else together, told_apart)
+        read = writer.write(state, WeakSet() if together is None else together, containers_unaliased)
     body(writer.source, writer.reads)
     call = writer.source.build()
     if read:
@@ -129,7 +129,9 @@ class _GuardWriter:
         values, leaves = self.tensors.all_values(), self.tensors.all_leaves()
         return Reads(values, leaves, self.elements.listing)
 
-    def write(self, state: Modes, together: MutableSet[StaticInputCache], told_apart: ToldApart | None) -> str:
+    def write(
+        self, state: Modes, together: MutableSet[StaticInputCache], containers_unaliased: ContainersUnaliased | None
+    ) -> str:
         """Writes all that is checked; returns the text of what is read once, if anything is."""
         source, tensors = self.source, self.tensors
         if self.arguments.is_flat:
@@ -154,7 +156,7 @@ class _GuardWriter:
         if not hooks.one_call_pays or any(isinstance(p, HeldPlace) and p.pinned and i in rest for p, i in places):
             tensors.objects.pinned(self.pinned())
         tensors.read(rest)
-        tensors.objects.told_apart()
+        tensors.objects.distinct()
         self.refuse_other_attributes(tensors, rest)
         values, leaves = tensors.all_values(), tensors.all_leaves()
         compared = refuse_other_specs(tensors, self.elements)
@@ -163,8 +165,8 @@ class _GuardWriter:
         self.refuse_other_beginnings(values)
         self.refuse_other_aliasing(values, leaves)
         self.refuse_other_ids(values)
-        if told_apart is not None:
-            source.refuse_if(f"not {source.const(told_apart, 'told_apart')}(args, kwargs)")
+        if containers_unaliased is not None:
+            source.refuse_if(f"not {source.const(containers_unaliased, 'containers_unaliased')}(args, kwargs)")
         source.line("if check_only: return None")
         return read
 
@@ -249,7 +251,7 @@ class _GuardWriter:
         refuse_other_modules(once.source, self.arguments.modules)
         once.objects.pinned(self.pinned())
         once.read(positions)
-        once.objects.told_apart()
+        once.objects.distinct()
         self.refuse_other_attributes(once, positions)
         order = sorted(positions)
         leaves = [leaf for i in order for leaf in once.leaves_of[i]]
@@ -296,7 +298,7 @@ class _GuardWriter:
         source.refuse_if(f"{found} is None")
         names = [source.fresh(hint) for hint in ("kept_values", "kept_leaves", "kept_wrappers")]
         source.line(f"{', '.join(names)}, _, _ = {found}")
-        tensors.objects.told_apart_from(f"{found}[4]", alike)
+        tensors.objects.distinct_from(f"{found}[4]", alike)
         values, leaves, wrappers = [
             self.elements.of(name, len(part)) for name, part in zip(names, parts[:3], strict=True)
         ]

@@ -95,8 +95,8 @@ class ObjectGuards:
             same = self.source.const(same_constant, "same_constant")
             self.source.refuse_if(f"{name} is not {local} and not {same}({name}, {local})")
 
-    def told_apart(self) -> None:
-        """Tells objects that were two apart: what is put into one is not seen in the other."""
+    def distinct(self) -> None:
+        """Compares that objects that were two still are: what is put into one is not seen in the other."""
         groups: dict[type, list[str]] = {}
         for position, name in self._plain().items():
             groups.setdefault(type(self.objects.holders[position].value), []).append(name)
@@ -111,7 +111,7 @@ class ObjectGuards:
         classes = {type(holders[position].value) for position in self._plain()}
         return {p: name for p, name in others._plain().items() if type(holders[p].value) in classes}
 
-    def told_apart_from(self, kept: str, positions: list[int]) -> None:
+    def distinct_from(self, kept: str, positions: list[int]) -> None:
         """Compares with objects in a kept tuple: those that were here, too, still are, and none of the others is."""
         if not positions:
             return

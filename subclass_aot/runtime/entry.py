@@ -75,7 +75,7 @@ def make_entry(
     compiled: CompiledGraphs,
     state: Modes,
     together: MutableSet[StaticInputCache] | None = None,
-    told_apart: Callable[[tuple[Any, ...], dict[str, Any]], bool] | None = None,
+    containers_unaliased: Callable[[tuple[Any, ...], dict[str, Any]], bool] | None = None,
     within_dynamo: bool = False,
 ) -> Entry:
     """Generates the code of one signature.
@@ -86,7 +86,8 @@ def make_entry(
         compiled: Its graphs.
         state: The global modes of that call.
         together: What the guards of one function keep from call to call.
-        told_apart: Whether no list or dict among the arguments is reached a second time; None where that is the same.
+        containers_unaliased: Checks that no list or dict among the arguments is reached a second time; None where that
+            makes no difference.
         within_dynamo: Whether Dynamo's guards run before each call.
     """
     if state[_AUTOCAST]:  # the guard sees to it that autocast is on at each call
@@ -122,7 +123,7 @@ def make_entry(
         source.line(f"return {emit_finish(source, signature.outcome, reads.values, results)}")
 
     call = write_guarded(
-        arguments.with_views(signature.views), signature, state, body, together, told_apart, within_dynamo
+        arguments.with_views(signature.views), signature, state, body, together, containers_unaliased, within_dynamo
     )
     _torch.below_dynamo(call)
     text = _text(call)

@@ -8,6 +8,44 @@ which is right until the program makes autograd see a write into one that overla
 gives up then and begins again with the tensor behind the views as the input. Its views are made inside the trace, by
 the operators that made the user's, and autograd treats them there as it treats those: gradients, and writes that it
 refuses. A call writes the new value into that tensor, and the user's views follow.
+
+Here the guard compares of which tensor the inputs are views, and the call writes that one:
+
+>>> import subclass_aot as sa
+>>> def f(a, b):
+...     a.mul_(2)
+...     return b + 1
+>>> x = torch.ones(4, requires_grad=True) * 1
+>>> compiled = sa.aot_compile(f, fw_compiler="eager")
+>>> y = compiled(x[:2], x[1:])
+>>> print(compiled.source)
+def call(...):
+    ...
+    args_0__base = args_0._base
+    if args_1._base is not args_0__base: return MISS
+    ...
+    if view_rules(args_0) != rules: return MISS
+    ...
+    (made_0, made_1, ) = run([...], non_differentiable, [], args_0__base)
+    args_0__base.copy_(made_0)
+    return made_1
+    ...
+
+Results that are views of one tensor are treated likewise: it goes through autograd, and the views are made of it.
+
+>>> def g(x):
+...     y = x * 2
+...     return y[:1], y[1:]
+>>> compiled = sa.aot_compile(g, fw_compiler="eager")
+>>> y, z = compiled(torch.ones(3, requires_grad=True))
+>>> print(compiled.source)
+def call(...):
+    ...
+    (made_0, ) = run([...], non_differentiable, [], ...)
+    view = view_of(made_0)
+    view_1 = view_of_1(made_0)
+    return (view, view_1, )
+    ...
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ def plan_inputs(arguments: Arguments, dynamic: DynamicSizes | GivenSizes | None)
     positions = range(len(arguments.values))
     plan = InputPlan(
         flatten,
-        _told_apart([_describe(arguments, i) for i in positions]),
+        _with_unique_names([_describe(arguments, i) for i in positions]),
         tuple(map(arguments.path_of, positions)),
         tuple(value.is_leaf for value in arguments.values),
         static_values(arguments),
@@ -296,7 +296,7 @@ def _describe(arguments: Arguments, position: int) -> InputDescriptor:
     return ViewBase(_describe_place(place)) if of_view else _describe_place(place)
 
 
-def _told_apart(descs: Sequence[InputDescriptor]) -> tuple[InputDescriptor, ...]:
+def _with_unique_names(descs: Sequence[InputDescriptor]) -> tuple[InputDescriptor, ...]:
     """Renames parameters and buffers to their paths where those of two modules have one name."""
     counts = Counter(desc.target for desc in descs if isinstance(desc, ParamInput | BufferInput))
     return tuple(

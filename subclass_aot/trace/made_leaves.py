@@ -8,6 +8,24 @@ depends on a made leaf, the graph runs first; then the leaf is made, as it is am
 function applied, to the inputs and to the leaf, and says to autograd what the graph has computed of them.
 
 Of a leaf that is not given out nobody could read the gradient, so it has none.
+
+>>> import torch
+>>> import subclass_aot as sa
+>>> def f(x):
+...     y = (x * 2).requires_grad_()
+...     return y, y.sin()
+>>> compiled = sa.aot_compile(f, fw_compiler="eager")
+>>> y, z = compiled(torch.ones(3))
+>>> print(compiled.source)
+def call(...):
+    ...
+    with no_grad():
+        outputs = forward_graph([...])
+        ...
+    leaf = (output_0.detach()).requires_grad_()
+    (output_1, ) = run([...], [output_0, output_1, ...], [], leaf)
+    return (leaf, output_1, )
+    ...
 """
 
 from __future__ import annotations

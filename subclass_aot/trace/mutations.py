@@ -117,7 +117,7 @@ def writes(
         tuple(version_bumps),
         tuple(autograd_mutations),
         tuple(untouched),
-        _counted_together(inputs, user, seen),
+        _sharing_version_counter(inputs, user, seen),
         metadata_mutations,
     )
 
@@ -219,7 +219,7 @@ def _version_bumps(
     ]
 
 
-def _counted_together(inputs: TracedInputs, user: UserInputs, autograd_mutations: list[int]) -> tuple[int, ...]:
+def _sharing_version_counter(inputs: TracedInputs, user: UserInputs, autograd_mutations: list[int]) -> tuple[int, ...]:
     """Returns inputs that share a version counter with others. See `Mutations.counted_before`."""
     shared = {s for group in storage_groups(user.leaves) for s in group} if autograd_mutations else set()
     return tuple(i for i in autograd_mutations if not shared.isdisjoint(inputs.plan.index_map.flat_of(i)))

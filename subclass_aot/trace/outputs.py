@@ -138,7 +138,7 @@ class OutputReader:
         base, _ = self.remembered.get(id(result), (_torch.base_of(result), None))
         return base
 
-    def _is_made_again(self, result: torch.Tensor) -> bool:
+    def _is_regenerated(self, result: torch.Tensor) -> bool:
         """Returns whether a view is regenerated, at each call, from its base."""
         return self.autograd_views or id(result) in self.remembered
 
@@ -148,7 +148,7 @@ class OutputReader:
         views: dict[int, list[torch.Tensor]] = {}
         for key, (_, result) in unique.items():
             base = self._base_of(result)
-            if not self._is_made_again(result) or key in self.inputs or base is None or id(base) in self.inputs:
+            if not self._is_regenerated(result) or key in self.inputs or base is None or id(base) in self.inputs:
                 continue
             if is_traced(base):
                 views.setdefault(id(base), []).append(base)
@@ -185,7 +185,7 @@ class OutputReader:
 
     def _tensor(self, result: torch.Tensor, desc: OutputDescriptor) -> Output:
         base = self._base_of(result)
-        if base is not None and self._is_made_again(result) and id(base) in self.inputs and self._shares(result, base):
+        if base is not None and self._is_regenerated(result) and id(base) in self.inputs and self._shares(result, base):
             return self._view(result, self.inputs[id(base)])
         if is_traced(result, str(desc)):
             return self._value(result, desc)
@@ -252,7 +252,7 @@ class OutputReader:
             return _strided_view(result, base), ()
         if remembered is None and self.loses_gradient(result):
             return _strided_view(result, base), ()
-        if metadata_mutated and (remembered is not None or not _torch.may_be_made_again(result)):
+        if metadata_mutated and (remembered is not None or not _torch.can_regenerate(result)):
             if remembered is not None and any(map(is_symbolic, (*base.shape, *result.shape))):
                 raise SizesMustBeKnown  # which tell whether it shares fields: one that does not is no such view
             raise MutationError(_LOST_VIEW.format(reason=_CHANGED_SINCE))

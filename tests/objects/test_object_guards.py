@@ -62,7 +62,7 @@ def guard_of(value: Any, written: frozenset[str] = frozenset()) -> Callable[[Any
     source = GuardedSource("guard", "leaves", "", (None, "None"))
     guards = ObjectGuards(objects, source, written)
     guards.leaves()
-    guards.told_apart()
+    guards.distinct()
     found = [guards.tensors[i] for i in range(len(objects.tensors))]
     source.line(f"return ({''.join(f'{name}, ' for name in found)})")
     built = source.build()

@@ -46,7 +46,7 @@ def _rule(operator: Callable[..., Any], of_views: Callable[..., Any]) -> Callabl
 
 def _can_become_another(recorder: Recorder, x: MetaTensor) -> bool:
     """Returns whether it is a view of which autograd knows how it was made, and nothing else: no hooks, and no leaf."""
-    if _torch.base_of(x) is None or not _torch.may_be_made_again(x):
+    if _torch.base_of(x) is None or not _torch.can_regenerate(x):
         return False
     if _torch.has_hooks(x) or x.retains_grad or recorder.listeners.mutated_views.has_sibling(x):
         return False

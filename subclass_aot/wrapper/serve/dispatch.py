@@ -28,7 +28,7 @@ from subclass_aot.wrapper.serve.check import checked
 from subclass_aot.wrapper.serve.each import each_handler
 from subclass_aot.wrapper.serve.plain import plain_handler
 from subclass_aot.wrapper.serve.writing import writing_rules
-from subclass_aot.wrapper.serve.written_parts import sparing_the_rest
+from subclass_aot.wrapper.serve.written_parts import run_on_copy_if_shared
 
 if TYPE_CHECKING:  # which is made with this
     from subclass_aot.wrapper.base import WrapperTensor
@@ -140,7 +140,7 @@ def handler_for_views(cls: type[WrapperTensor], func: AnyOperator, of: type[Wrap
 
 def _find(cls: type[WrapperTensor], func: AnyOperator, otherwise: Callable[[], Handler] | None = None) -> Handler:
     handler = functools.cache(otherwise or (lambda: _without_rules(cls, func)))
-    written = [sparing_the_rest(cls, func, rule) for rule in rules.along_mro(cls, func)]
+    written = [run_on_copy_if_shared(cls, func, rule) for rule in rules.along_mro(cls, func)]
     written += writing_rules(cls, func)
     for rule in reversed(written):
         handler = functools.cache(functools.partial(checked, cls, func, rule, handler))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # which is made with this
 aten: Any = torch.ops.aten
 
 
-def sparing_the_rest(cls: type[WrapperTensor], func: AnyOperator, rule: rules.Rule) -> rules.Rule:
+def run_on_copy_if_shared(cls: type[WrapperTensor], func: AnyOperator, rule: rules.Rule) -> rules.Rule:
     """Returns an author's rule that writes, changed to leave alone what is not in the tensor that it writes.
 
     Args:
