@@ -249,7 +249,7 @@ def text_of(value: object) -> str:
     """Returns a Python value as text of one short line."""
     if not is_weak(value) and isinstance(value, torch.nn.Module):
         return type(value).__name__
-    if is_weak(value) or hasattr(type(value), "__next__"):  # how it looks changes, and nobody asks that
+    if is_weak(value) or hasattr(type(value), "__next__"):  # its state changes, and does not count
         return f"{type(value).__name__} at {id(value):#x}"
     text = repr(value)
     if vars_of_number(value):
