@@ -3,9 +3,10 @@
 Note [Absent attributes]
 ~~~~~~~~~~~~~~~~~~~~~~~~
 `getattr(weight, "is_first_microbatch", True)` reads that there is none, and what was read is a fact of the call. Python
-calls `__getattr__` for names that are missing, and for no others, so this costs nothing elsewhere. A guard compares the
-names that were asked for. Of a tensor that has attributes it compares all; and of one whose class is not ours, which
-does not tell what it is asked for, it compares that there are none.
+calls `__getattr__` for names that are missing, and for no others. Wrapper classes have that method while a function is
+traced, and not otherwise: Dynamo refuses attributes of classes that do. A guard compares the names that were missed. Of
+a tensor that has attributes it compares all; and of one whose class is not ours, which does not tell what was missed,
+it compares that there are none.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from subclass_aot._stack import is_own
 
@@ -25,6 +27,31 @@ class _Noted(threading.local):
 
 
 _noted = _Noted()
+_classes: list[type] = []
+_lock = threading.Lock()
+_blocks = 0
+
+
+def note_missing_of(cls: type) -> None:
+    """Gives a class, in each block of `missing_names`, a `__getattr__` that notes what is missing."""
+    _classes.append(cls)
+
+
+def _watch(count: int) -> None:
+    """Enters or leaves a block. Threads may be in several at a time."""
+    global _blocks
+    with _lock:
+        _blocks += count
+        for cls in _classes:
+            if _blocks and "__getattr__" not in vars(cls):
+                cls.__getattr__ = _getattr  # type: ignore[attr-defined]
+            elif not _blocks and "__getattr__" in vars(cls):
+                del cls.__getattr__  # type: ignore[attr-defined]
+
+
+def _getattr(self: object, name: str) -> Any:
+    note_missing(self, name)
+    return object.__getattribute__(self, name)  # raises what it raised before
 
 
 @contextmanager
@@ -33,9 +60,11 @@ def missing_names() -> Iterator[list[tuple[object, str]]]:
     tensor.
     """
     before, _noted.found = _noted.found, []
+    _watch(1)
     try:
         yield _noted.found
     finally:
+        _watch(-1)
         _noted.found = before
 
 

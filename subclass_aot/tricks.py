@@ -77,8 +77,8 @@ TRICKS: Final = (
     ),
     Trick(
         "attributes of classes",
-        ("runtime/reads.py", "tables/of_thread.py"),
-        "puts descriptors on classes of modules in a trace: other threads find a model as it is, and reads are noted",
+        ("runtime/reads.py", "tables/of_thread.py", "missing.py"),
+        "puts descriptors on classes in a trace: other threads find a model as it is, and reads are noted",
     ),
     Trick(
         "functions of torch",

@@ -117,6 +117,16 @@ def test_what_nobody_asks_for_makes_no_difference() -> None:
     assert not compiled.recompiles and "__dict__" not in compiled.source
 
 
+def test_dynamo_reads_attributes_of_wrappers() -> None:
+    """It refuses those of classes with `__getattr__`, also where another compilation has failed in between."""
+    x = sa.TwoTensor(torch.ones(3), torch.ones(3))
+    with pytest.raises(ZeroDivisionError):
+        sa.aot_compile(lambda x: x * (1 / 0))(x)
+    assert "__getattr__" not in vars(sa.WrapperTensor)
+    read = torch.compile(lambda t: t.a * 2, fullgraph=True, backend="subclass_aot")
+    assert torch.equal(read(x), torch.full((3,), 2.0))
+
+
 def test_what_is_noted() -> None:
     thing = object()
 

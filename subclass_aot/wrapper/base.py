@@ -12,7 +12,7 @@ from torch.fx.node import Target
 from subclass_aot import _torch
 from subclass_aot.declaration import Declaration
 from subclass_aot.hooks import hold
-from subclass_aot.missing import note_missing
+from subclass_aot.missing import note_missing_of
 from subclass_aot.wrapper import serialize
 from subclass_aot.wrapper.declare.construct import assign
 from subclass_aot.wrapper.declare.declare import declare
@@ -134,13 +134,6 @@ class WrapperTensor(torch.Tensor):
             assign(self, name, value)
         else:
             hold(self, (name,), value)
-
-    if not TYPE_CHECKING:  # mypy would take any name for one
-
-        def __getattr__(self, name: str) -> Any:
-            """Notes that there is no such attribute: that is a fact of the call. See Note [Absent attributes]."""
-            note_missing(self, name)
-            return object.__getattribute__(self, name)  # raises what it raised before
 
     def __wrapper_state__(self) -> dict[str, Any]:
         """Returns the attributes that the instance holds besides inner tensors."""
@@ -264,3 +257,6 @@ class WrapperTensor(torch.Tensor):
 
 _torch.ask_in_lists_of_lists(WrapperTensor)
 kernels.remember_plain(WrapperTensor)
+
+
+note_missing_of(WrapperTensor)
