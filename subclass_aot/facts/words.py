@@ -201,7 +201,7 @@ def describe_tensor(tensor: torch.Tensor, path: str = "", places: Places = NOWHE
 
 
 def text_of_look(look: Look) -> str:
-    """Describes how a tensor looks in one line."""
+    """Describes the metadata of a tensor in one line."""
     kind = look.cls.thing
     name = kind.__name__ if kind in (torch.Tensor, torch.nn.Parameter) else f"{kind.__module__}.{kind.__qualname__}"
     dtype = str(look.dtype).removeprefix("torch.")
