@@ -53,7 +53,7 @@ _FAILED = """{name} reads values, and could not be traced for those of a call: s
   It said:    {kind}: {error}
   Your line:  {line}"""
 
-_UNLIKE_ITSELF = """What was compiled for this call does not fit it: something looks other each time it is looked at.
+_UNLIKE_ITSELF = """What was compiled for this call does not fit it: something is different each time it is read.
   The check:  {line}
   It may be the context of a tensor subclass that is unequal to itself, a property that makes a new object each time, or
   another thread that changes what the function reads.

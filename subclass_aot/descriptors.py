@@ -416,7 +416,7 @@ def describe(node: fx.Node, what: Descriptor | tuple[Descriptor, ...]) -> None:
 
 
 def descriptor_of(node: fx.Node) -> Any:
-    """Returns the descriptor of a placeholder, or the tuple of those of an output node; None where nobody said it.
+    """Returns the descriptor of a placeholder, or the tuple of those of an output node; None where there is none.
 
     >>> import torch, subclass_aot as sa
     >>> graph = sa.trace_joint(torch.sin, torch.ones(3, requires_grad=True)).graph_module.graph

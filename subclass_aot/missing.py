@@ -1,4 +1,4 @@
-"""Attributes that a program asks tensors for, and that these do not have: a later call may bring a tensor that has one.
+"""Attributes that a program reads of tensors that do not have them: a later call may bring a tensor that has one.
 
 Note [Absent attributes]
 ~~~~~~~~~~~~~~~~~~~~~~~~
@@ -69,10 +69,10 @@ def missing_names() -> Iterator[list[tuple[object, str]]]:
 
 
 def note_missing(tensor: object, name: str) -> None:
-    """Notes that a tensor was asked for a name which it does not have. Called by `__getattr__` of its class."""
+    """Notes that a program read a name of a tensor which does not have it. Called by `__getattr__` of its class."""
     if _noted.found is None or name.startswith("__"):
         return
     frame = sys._getframe(2)
     of_torch = str(frame.f_globals.get("__name__")).partition(".")[0] == "torch"
-    if not is_own(frame) and not (of_torch and name.startswith("_")):  # torch asks for marks of its own
+    if not is_own(frame) and not (of_torch and name.startswith("_")):  # torch reads marks of its own
         _noted.found.append((tensor, name))

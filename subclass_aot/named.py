@@ -19,7 +19,7 @@ def full_name(thing: type | types.FunctionType | types.BuiltinFunctionType) -> s
 def named(name: str) -> Any:
     """Returns what has a name in a module that was imported; None if there is nothing.
 
-    The module is not asked: it may have a `__getattr__`.
+    The module itself is not called: it may have a `__getattr__`.
 
     >>> named("subclass_aot.named:named") is named
     True

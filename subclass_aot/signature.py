@@ -169,7 +169,7 @@ class Absent(NamedTuple):
 
     Attributes:
         input: The position of the input, or of a view after these.
-        names: The attributes that the program has asked it for.
+        names: The attributes that the program has read of it.
     """
 
     input: int
@@ -203,7 +203,7 @@ class Assumptions:
         looks: Values that the program read. See Note [Reads of values].
         read: Inputs whose values were read while tracing, by flat slot, and these values.
         beginnings: Where inputs begin in their storages, if the program depends on it.
-        absent: Inputs of whose attributes only those count that the program has asked for.
+        absent: Inputs of whose attributes only those count that the program has read.
     """
 
     symbols: Symbols | None = None

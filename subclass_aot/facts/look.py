@@ -58,7 +58,7 @@ def _inner(value: object, path: str, places: Mapping[str, str]) -> Inner:
 
 
 def _context(cls: type, names: tuple[str, ...], context: Any) -> Context | tuple[tuple[str, Constant], ...]:
-    """Describes the context of a wrapper. Of a declared class the attributes tell it, as they do to a guard."""
+    """Describes the context of a wrapper. Of a declared class the attributes give it, as they do for a guard."""
     attributes = attributes_of(cls)
     if attributes is None:
         return Context(cls, constant(context))

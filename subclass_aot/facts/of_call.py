@@ -199,7 +199,7 @@ class _Reader:
         yield Fact(path, Kind.CHILDREN, tuple(children), of_call)
 
     def tensors(self) -> Iterator[Fact]:
-        """Yields how each tensor looks, or at which other place it stands."""
+        """Yields the metadata of each tensor, or at which other place it stands."""
         arguments, count = self.arguments, len(self.arguments.values)
         every = (*arguments.values, *arguments.views)
         for place, position in arguments.placed:
@@ -215,7 +215,7 @@ class _Reader:
                 yield Fact(path, Kind.TENSOR, look_of(tensor, path, self.places, is_leaf), of_call)
 
     def bases(self) -> Iterator[Fact]:
-        """Yields how tensors look of which only views are passed."""
+        """Yields the metadata of tensors of which only views are passed."""
         arguments = self.arguments
         given = {position for _, position in arguments.placed}
         for position, value in enumerate(arguments.values):

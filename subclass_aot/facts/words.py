@@ -201,7 +201,7 @@ def describe_tensor(tensor: torch.Tensor, path: str = "", places: Places = NOWHE
 
 
 def text_of_look(look: Look) -> str:
-    """Describes how a tensor looks in one line."""
+    """Describes the metadata of a tensor in one line."""
     kind = look.cls.thing
     name = kind.__name__ if kind in (torch.Tensor, torch.nn.Parameter) else f"{kind.__module__}.{kind.__qualname__}"
     dtype = str(look.dtype).removeprefix("torch.")
@@ -249,7 +249,7 @@ def text_of(value: object) -> str:
     """Returns a Python value as text of one short line."""
     if not is_weak(value) and isinstance(value, torch.nn.Module):
         return type(value).__name__
-    if is_weak(value) or hasattr(type(value), "__next__"):  # how it looks changes, and nobody asks that
+    if is_weak(value) or hasattr(type(value), "__next__"):  # its state changes, and does not count
         return f"{type(value).__name__} at {id(value):#x}"
     text = repr(value)
     if vars_of_number(value):

@@ -89,7 +89,7 @@ def _as_expected(expected: Any, inner: dict[str, Any], place: str) -> Any:
             raise StateDictError(
                 f"{place}.{name} {'has no place in' if model is None else 'has another size than that of'} the "
                 f"{type(expected).__name__} that is expected. Without metadata only a class that derives from "
-                "WrapperTensor can say what it looks like then"
+                "WrapperTensor can give its metadata then"
             )
         if not is_wrapper(model):
             inner[name] = with_stride(tensor, model.stride(), f"{place}.{name}")

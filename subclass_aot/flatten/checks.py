@@ -47,7 +47,7 @@ def wrong_leaf_count(leaves: object, planned: int, where: str) -> LeafCountError
 
 
 def wrong_leaf(leaf: Any, planned: type, dtype: torch.dtype | None, where: str) -> None:
-    """Raises for a leaf of another kind or dtype than planned; lets other classes of dense tensors through."""
+    """Raises for a leaf of another kind or dtype than planned; accepts other classes of dense tensors."""
     not_exactly_tensor(leaf, planned, where)
     if dtype is not None and leaf.dtype is not dtype:
         raise PlanError(

@@ -1,4 +1,4 @@
-"""Reads of values: where Python asks a traced tensor for a value, the call that is traced answers.
+"""Reads of values: where Python reads a value of a traced tensor, the call that is traced answers.
 
 Note [Reads of values]
 ~~~~~~~~~~~~~~~~~~~~~~

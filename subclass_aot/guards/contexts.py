@@ -16,7 +16,7 @@ from subclass_aot.objects import kept, same_constant
 
 
 def constants_of(wrapper: torch.Tensor, meta: SubclassCreationMeta) -> dict[str, object] | None:
-    """Finds the attributes that tell the context of a wrapper; None where only its class can tell.
+    """Finds the attributes that give the context of a wrapper; None where only its class can.
 
     A class that is declared has its context in attributes. The `__tensor_flatten__` of another may be so simple that it
     puts attributes together and does nothing else; to compare these is faster than to call it.
@@ -48,7 +48,7 @@ def absent_fields(meta: SubclassCreationMeta) -> tuple[str, ...]:
 
 
 def same_layout_of_any_size(tensor: Any, meta: SubclassCreationMeta) -> bool:
-    """Tells the same where the context repeats sizes, which the tensor itself tells. See Note [Sizes in contexts]."""
+    """Compares layouts where the context repeats sizes, which the tensor itself has. See Note [Sizes in contexts]."""
     return same_layout(tensor, tuple(meta.attrs), meta.context_of(tensor.size(), tensor.stride()))
 
 

@@ -78,7 +78,7 @@ def write_guarded(
     containers_unaliased: ContainersUnaliased | None = None,
     within_dynamo: bool = False,
 ) -> Call:
-    """Generates the function of one entry: a guard, and what runs if it lets a call through.
+    """Generates the function of one entry: a guard, and what runs if a call fits.
 
     Args:
         arguments: The call that the entry was made for.

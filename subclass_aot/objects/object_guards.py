@@ -244,7 +244,7 @@ class ObjectGuards:
                 self._by_name(f"{name}.{table.kind}", entries)
 
     def all_at_once(self, name: str, entries: Entries) -> bool:
-        """Writes one comparison for a long list or dict of Python values; tells whether it is one."""
+        """Writes one comparison for a long list or dict of Python values; returns whether it is one."""
         found = tuple(
             node.value for key, node in entries if isinstance(node, ValueAt) and not isinstance(key, TensorAt)
         )

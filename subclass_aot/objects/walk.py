@@ -59,7 +59,7 @@ _TOO_MANY = """{path}: more than {limit} Python objects are reached from here.
   Instead: pass what the function needs of it as arguments of their own."""
 
 
-_IN_KEY = """{path}: a key is a tuple that holds tensors. Looking one up asks tensors for values.
+_IN_KEY = """{path}: a key is a tuple that holds tensors. Looking one up reads values of tensors.
   Instead: use a list of pairs, or keys that are strings."""
 
 _ON_NUMBER = """{path}: a tensor is an attribute of a {kind}, and no other one can stand in for it there.
@@ -412,7 +412,7 @@ def _is_more(node: Node) -> bool:
 
 
 def refuse_key(key: object, path: str) -> None:
-    """Refuses a key of a dict that asks tensors for a value when it is looked up.
+    """Refuses a key of a dict that reads a value of tensors when it is looked up.
 
     Raises:
         PlanError: It is a tuple with a tensor inside.

@@ -361,7 +361,7 @@ key_id = Table.key_of
 
 
 def same_contents(before: list[tuple[Any, Any]], now: list[tuple[Any, Any]]) -> bool:
-    """Returns whether a table holds the same. Equal numbers or strings may be other objects, but nobody can tell."""
+    """Returns whether a table holds the same. Equal numbers or strings may be other objects: no program can see it."""
     return Table.same(before, now) or _same_values(before, now)
 
 

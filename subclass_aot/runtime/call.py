@@ -128,7 +128,9 @@ def _apply(
 def _apply_to_leaves(
     source: Source, reads: Reads, convention: Convention, function: Function, ran: Made, results: Results
 ) -> None:
-    """Appends what tells autograd of a graph that ran, once the leaves are there that its results depend on."""
+    """Appends the call that registers with autograd a graph that ran, once the leaves are there on which its
+    results depend.
+    """
     first = len(convention.signature.inputs)
     targets = [convention.signature.made_leaves[i - first] for i in convention.requires_grad_inputs if i >= first]
     leaves = [results.of(leaf) for leaf in targets]

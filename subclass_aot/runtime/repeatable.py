@@ -7,7 +7,7 @@ from subclass_aot.passes import draws, is_backward
 from subclass_aot.runtime.graphs import Graphs
 from subclass_aot.signature import JointSignature
 
-_REFUSED = """Second derivatives of this function are asked for (double_backward=True), and it {what}.
+_REFUSED = """Second derivatives of this function are wanted (double_backward=True), and it {what}.
   They call the function once more, and {why}.
   Instead: {instead}"""
 

@@ -132,7 +132,7 @@ def _agrees(candidate: JointSignature, tried: JointSignature, other: OtherValue)
 
 
 def _described(signature: JointSignature, other: OtherValue) -> tuple[str, str, str]:
-    """Returns the line of a look, the value that was traced, and the one that was found."""
+    """Returns the line of a read, the value that was traced, and the one that was found."""
     if other.position is not None:
         look = signature.assumptions.looks[other.position]
         return look.line, repr(look.value), repr(other.value)

@@ -208,7 +208,7 @@ class _Writer:
 
 
 def _is_written(value: object) -> bool:
-    """Returns whether a file can say what a value is, and need not ask for its hash."""
+    """Returns whether a file can say what a value is, and does not need its hash."""
     try:
         Encoder().encode(value)
     except Refused:

@@ -259,7 +259,7 @@ class Table:
 
 
 def _write_class(holder: object, contents: dict[Any, Any]) -> None:
-    """Gives a class these attributes that are data, and no others. Its metaclass is not asked."""
+    """Gives a class these attributes that are data, and no others. Its metaclass is not called."""
     assert isinstance(holder, type)
     for name in Table.names_of_data(holder):
         if name not in contents:

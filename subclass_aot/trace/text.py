@@ -22,7 +22,7 @@ from subclass_aot._stack import is_user_code
 
 
 class Hashes:
-    """Within the block, symbolic numbers have hashes, or what asks for one is an error.
+    """A block in which symbolic numbers have hashes, or a use of one is an error.
 
     Args:
         by_value: Whether they have those of their values.

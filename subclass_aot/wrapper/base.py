@@ -39,7 +39,7 @@ class WrapperTensor(torch.Tensor):
     - `from_plain(self, plain)`: another of the class, like `self`, with the values of `plain`; then `copy_` and
       in-place operators without a rule work too;
     - `from_tangent(cls, tangent, context)`, a class method: a gradient of another class as one of this class with that
-      context, or None; a compiled backward asks for it;
+      context, or None; a compiled backward calls it;
     - `accepts`: other wrapper classes that its rules take as arguments.
 
     Args:

@@ -42,7 +42,7 @@ _LEFT_OUT = frozenset(
     "_local_scalar_dense as_strided copy_ empty_like native_dropout resize_ set_ _embedding_bag native_group_norm "
     "_native_batch_norm_legit _native_batch_norm_legit_no_training float_power float_power_".split()
 )
-"""Those whose values nobody promises, that other clauses try with more care, that believe what they are told of sizes,
+"""Those whose values nobody promises, that other clauses try with more care, that believe their arguments about sizes,
 or compute in another dtype, in which a code times its scale is not rounded."""
 
 

@@ -92,7 +92,7 @@ class Stranger(torch.Tensor):
 
 
 @CLAUSES.add(
-    20, "S", "a class it does not know", "`__torch_dispatch__` returns NotImplemented, so that the other is asked"
+    20, "S", "a class it does not know", "`__torch_dispatch__` returns NotImplemented, so that the other is called"
 )
 def _stranger(trial: Trial) -> None:
     tensor = trial.make()
@@ -105,7 +105,7 @@ def _stranger(trial: Trial) -> None:
         except Exception as error:
             pass_on_interruption(error)
             what = f"raises {type(error).__name__}"
-        require(Stranger.asked > asked, f"{name} {what}, and the other class is never asked")
+        require(Stranger.asked > asked, f"{name} {what}, and the other class is never called")
 
 
 @CLAUSES.add(24, "C", "the class comes back", "detach, alias, clone, to, empty_like, contiguous give the class back")

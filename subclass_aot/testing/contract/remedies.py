@@ -71,7 +71,7 @@ _BY_NAME = {
     "the class comes back": "{cls}(func(x.inner), ...) for aten.detach, alias, clone, _to_copy and empty_like",
     "FSDP hooks": "both def fsdp_pre_all_gather(self, ...) and def fsdp_post_all_gather(self, ...), or neither",
     "clone": "return {cls}(x.inner.clone(), ...) in the rule for aten.clone, every inner tensor",
-    "Module.to(dtype)": "in the rule for aten._to_copy, inner tensors and size outside in the dtype that is asked for",
+    "Module.to(dtype)": "in the rule for aten._to_copy, inner tensors and size outside in the wanted dtype",
     "data": "a property data, whose setter takes the inner tensors of the other, or raises",
     "swap_tensors": "no slots and no weak references to the tensor that torch.utils.swap_tensors cannot exchange",
     "repr": "in __repr__ sizes and dtypes; values only where the inner tensors have some",

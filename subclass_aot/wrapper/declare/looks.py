@@ -1,8 +1,8 @@
 """Finds whether an outer rule reads only the metadata of its fields, so that its answers may be cached.
 
 Note [Remembered looks]
-    Compiled calls take it that what a wrapper looks like follows from its class, its context and what its inner tensors
-    look like. In eager mode the rule is asked for each new wrapper, and one that reads more than that (the values of a
+    Compiled calls assume that the metadata of a wrapper follows from its class, its context and the metadata of its
+    inner tensors. In eager mode the rule runs for each new wrapper, and one that reads more than that (the values of a
     tensor, a global, the clock) is heeded each time. So the kernels of the accelerator remember what a rule said only
     where it can be seen that it is such a function:
 

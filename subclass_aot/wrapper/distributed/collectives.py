@@ -113,7 +113,7 @@ def _in_turn(func: Operator, args: tuple[object, ...], kwargs: dict[str, object]
 
 
 def _lies_in_order(wrapper: WrapperTensor) -> bool:
-    """Returns whether all inner tensors are contiguous; backends copy memory, and not all look how it is to be read."""
+    """Returns whether all inner tensors are contiguous; backends copy memory, and not all respect strides."""
     return all(getattr(wrapper, inner).is_contiguous() for inner in wrapper.__tensor_flatten__()[0])
 
 

@@ -129,8 +129,8 @@ class FieldMap(dict[int, int]):
         )
 
     def size_in(self, size: Sequence[int]) -> list[int] | None:
-        """Returns the size of the inner tensor where the wrapper has another size of as many dims; None where nobody
-        knows.
+        """Returns the size of the inner tensor where the wrapper has another size of as many dims; None where it is
+        unknown.
 
         >>> FieldMap("scale", "broadcast", (4, 1), (4, 6)).size_in((8, 2))
         [8, 1]

@@ -203,7 +203,7 @@ def _is_zero(new: Any) -> bool:
 
 
 def _size_in(wrapper: WrapperTensor, name: str, field: torch.Tensor, size: Sequence[int]) -> list[int] | None:
-    """Returns the size of a field in a new tensor of `size`; None where nobody knows."""
+    """Returns the size of a field in a new tensor of `size`; None where it is unknown."""
     if 0 in size and len(size) != wrapper.dim():
         return list(size)
     return field_maps(wrapper, [name], [field.shape])[0].size_in(size)

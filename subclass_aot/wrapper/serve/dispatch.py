@@ -215,7 +215,7 @@ def knows(cls: type[WrapperTensor], types: tuple[type, ...]) -> bool:
     """Returns whether `cls` may serve an operator on arguments of these types.
 
     It may not where one of them is another wrapper class that is neither related nor in `cls.accepts`: then that
-    class is asked. Subclasses that stand for one tensor (fake, functional, meta tensors, parameters) are never in the
+    class is called. Subclasses that stand for one tensor (fake, functional, meta tensors, parameters) are never in the
     way.
     """
     if types in cls.__dict__["_known"]:

@@ -3,7 +3,7 @@
 They are what eager steps are made of: what models compute with, what autograd calls for that, and what optimizers do
 to parameters. Each takes tensors one by one and returns new tensors, views, or what it wrote. Left out, and served in
 Python as ever, are those that take or return lists (`cat`, `split`, `_foreach_add_`), `out=` overloads, those that
-change what a tensor looks like (`t_`, `resize_`), numbers as results (`item`), and `copy_` and `new_zeros`, which
+mutate the metadata of a tensor (`t_`, `resize_`), numbers as results (`item`), and `copy_` and `new_zeros`, which
 depend on what the class means by its fields. Others that are not here can be added: nobody was slow without them.
 """
 

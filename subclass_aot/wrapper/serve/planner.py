@@ -223,7 +223,7 @@ class Planner:
             line(f"return {', '.join(outputs)}")
 
     def _change_outer(self) -> None:
-        """Writes what lets `t_`, `resize_` and the like change the wrapper's own sizes and strides too."""
+        """Writes the lines by which `t_`, `resize_` and the like change the wrapper's own sizes and strides too."""
         change = self.source.const(_torch.apply_to_outer, "apply_to_outer")
         positional = "".join(f"{identifier(name)}, " for name in self.positional)
         keywords = ", ".join(f"{name!r}: {name}" for name in self.keywords)

@@ -23,7 +23,7 @@ class Promise:
 
     It runs once for each, on tensors of the device "meta". What it refuses there nobody knows, and anything will
     do. Symbolic sizes are those of the example that is traced, of which nothing is assumed by that; without an example,
-    as of sizes that depend on data, nothing is asked.
+    as of sizes that depend on data, nothing runs.
 
     Args:
         func: The operator.

@@ -92,7 +92,7 @@ def _take(cls: type[WrapperTensor], part: Any, copy: Any, shared: list[str]) -> 
 
 
 def _stayed(before: torch.Tensor, after: torch.Tensor) -> bool:
-    """Returns whether a tensor is as it was; of one without data nobody knows."""
+    """Returns whether a tensor is as it was; False for one without data."""
     if type(before) is not torch.Tensor or before.is_meta:
         return False
     if before.dtype.itemsize == 1:  # torch compares no float8

@@ -56,7 +56,7 @@ def test_products_of_a_rounded_weight() -> None:
 @pytest.mark.parametrize(
     ("make", "name", "says"),
     [
-        (held(Raising), "a class it does not know", "add raises TypeError, and the other class is never asked"),
+        (held(Raising), "a class it does not know", "add raises TypeError, and the other class is never called"),
         (held(DropsClass), "the class comes back", "detach gives a Tensor"),
         (scaled(SharesScale), "clone", "['scale'] of the clone is memory of the tensor"),
         (scaled(ZerosShareScale), "new tensors", "x after zeros_like(x).add_(x)"),
