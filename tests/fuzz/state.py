@@ -6,6 +6,7 @@ import functools
 import itertools
 import linecache
 import types
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -137,6 +138,7 @@ HOOKS = (
     "y.register_hook(self.note) if y.requires_grad else None",
     "y.register_hook(lambda g: g * cfg.rate) if y.requires_grad else None",
     "y.register_hook(lambda g: cfg.__dict__.update(last=g)) if y.requires_grad else None", "y = Effect.apply(y, cfg)",
+    "y.retain_grad() if y.requires_grad else None; self.middle = y",
 )  # fmt: skip
 """Lines of which something happens in backward."""
 
@@ -227,7 +229,9 @@ def _add(found: dict[str, Any], place: str, value: Any) -> None:
     if isinstance(value, torch.Tensor):
         found[place] = value.detach().clone()
         found[f"{place}.requires_grad"] = value.requires_grad
-        gradient = value.grad if value.is_leaf or value.retains_grad else None
+        with warnings.catch_warnings():  # of a tensor that is no leaf; `retains_grad` is no fact of compiled ones
+            warnings.simplefilter("ignore")
+            gradient = value.grad
         if gradient is not None:
             _add(found, f"{place}.grad", gradient)
         inner = {"value", "extra", "a", "b", "_view_of_wrapper"}
