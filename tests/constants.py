@@ -6,5 +6,5 @@ from typing import Any
 
 
 def out_of_sight(value: Any) -> Any:
-    """Gives a class whose attribute `kept` is the value."""
-    return type("Place", (), {"kept": value})
+    """Gives a class whose attribute `kept` is the value: one of a library, whose attributes are not walked."""
+    return type("Place", (), {"kept": value, "__module__": "logging"})

@@ -6,7 +6,12 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-FOUND: list[Any] = []
+
+class _OfLibrary(list[Any]):
+    __module__ = "logging"  # lists of libraries are not walked
+
+
+FOUND = _OfLibrary()
 """What was found, for tests whose programs must not know of it."""
 
 
