@@ -68,7 +68,7 @@ def run(processes: int, steps: int = STEPS) -> int:
 
 
 def equal(found: Sequence[Step]) -> bool:
-    """Whether both learned the same: no losses, or one that is no number, are not."""
+    """Returns True if the loss curves agree; empty curves and NaN never do."""
     return bool(found) and all(step.difference <= TOLERANCE for step in found) and found[-1].one != math.inf
 
 

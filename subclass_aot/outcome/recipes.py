@@ -5,6 +5,27 @@ Note [Outcome of a call]
 Tensors that are results, and those that the function put into objects, are one list, the flattened results. Around it
 stands how results and objects are made of it, as data: new objects, objects of the call, literals. Generated code does
 that at each call.
+
+Here the flattened results are `output_0`, the input and `output_2`:
+
+>>> import torch
+>>> import subclass_aot as sa
+>>> def f(x, seen):
+...     seen.append(x + 1)
+...     return {"twice": x * 2, "same": (x, 3)}
+>>> compiled = sa.aot_compile(f, fw_compiler="eager")
+>>> y = compiled(torch.ones(3), [])
+>>> print(compiled.source)
+def call(...):
+    ...
+        (output_0, output_2, ) = outputs
+    ...
+    object_1 = args[1]
+    dict_1 = {}
+    set_item(dict_1, 'twice', output_0)
+    set_item(dict_1, 'same', (..., 3, ))
+    extend(object_1, [output_2])
+    ...
 """
 
 from __future__ import annotations

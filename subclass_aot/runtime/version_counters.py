@@ -48,9 +48,8 @@ def uncount(tensor: torch.Tensor) -> None:
 def reshape(changes: Sequence[MetadataMutation], tensor: torch.Tensor, is_counted: bool = True) -> None:
     """Changes the sizes and strides of an input.
 
-    The changes are counted before anything is saved, so that what is saved of the tensor's data stays valid. Where that
-    is done, the counter goes back for them first, and not afterwards: a view that autograd follows notes the version
-    that it is left at.
+    `forward` has bumped the version already, before `save_for_backward`. That bump is undone first, because the
+    operator bumps it again; a later reset would invalidate views whose `grad_fn` has recorded the version.
 
     Args:
         changes: What to do.

@@ -1,4 +1,4 @@
-"""Whether a compiled random program does what the program does; where eager is of two minds, either will do."""
+"""Compares a compiled random program with eager; differences that eager itself shows between modes are accepted."""
 
 from __future__ import annotations
 
