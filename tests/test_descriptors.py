@@ -32,6 +32,7 @@ from subclass_aot.descriptors import (
     ParamInput,
     PlainInput,
     PlainOutput,
+    PutByBackward,
     SavedForBackward,
     SyntheticBase,
     Tangent,
@@ -63,6 +64,7 @@ EVERY: dict[Descriptor, str] = {
     SavedForBackward(3): "SavedForBackwardsAOTOutput(idx=3)",
     Number("s0", 1): "DummyAOTOutput(idx=1)",
     LookedAt(1): "DummyAOTOutput(idx=1)",
+    PutByBackward(1): "DummyAOTOutput(idx=1)",
     Intermediate("mul"): "DummyAOTOutput(idx=0)",
 }
 

@@ -24,7 +24,7 @@ def test_without_the_function_other_calls_are_errors(tmp_path: Path) -> None:
     assert loaded(torch.ones(3)).tolist() == [2, 2, 2]
     with pytest.raises(sa.CompiledFileError, match=r"args\[0\]: tensor: .*\[3\].* in the file, .*\[4\].* now"):
         loaded(torch.ones(4))
-    with pytest.raises(sa.CompiledFileError, match="the structure of the arguments: "):
+    with pytest.raises(sa.CompiledFileError, match="structure of the arguments: "):
         loaded([torch.ones(3)])
 
 

@@ -299,6 +299,7 @@ def test_what_another_thread_makes_is_not_of_the_trace() -> None:
 
 
 class Held:
+    __module__ = "logging"  # attributes of classes of libraries are not walked
     generator = seeded()
 
 
