@@ -99,6 +99,7 @@ class _Reader:
         self._path_of = {id(module): path for path, module in modules.items()}
         self._watched: set[int] = set()
         self._inside: dict[int, int] = {}
+        self._noted: list[type | types.FunctionType] = []
 
     def _watch(self, table: dict[Any, Any]) -> None:
         if id(table) in self._watched:
@@ -127,27 +128,35 @@ class _Reader:
         return path, type(module), shapes, children, described
 
     def of_classes(self, classes: Iterable[type]) -> Iterator[Any]:
-        """Yields what the classes of modules hold, and what globals their methods name, to be compared with `==`."""
-        reached, seen, todo = Reached(), set[object](), list[object](classes)
-        while todo:
-            for value in todo:
-                for cls in reached.add_class(value) if isinstance(value, type) else ():
+        """Yields what classes hold, and what globals functions that may run name, to be compared with `==`.
+
+        Args:
+            classes: Of the modules. Those of objects in attributes, and functions, were noted while these were read.
+        """
+        reached, seen = Reached(), set[types.FunctionType]()
+        self._noted += classes
+        while self._noted:
+            value = self._noted.pop(0)
+            if isinstance(value, type):
+                for cls in reached.add_class(value):
                     self.items += cls, tuple([x for item in vars(cls).items() for x in item])
-                    (table,) = tables_of(cls, True, None, False)
-                    yield cls, tuple((name, self._of(x)) for name, x in table.read(cls))
-                if isinstance(value, types.FunctionType):
-                    reached.add_function(value)
-            todo = [method for method in reached.methods() if method not in seen]
-            seen.update(todo)
-            for function in todo[:]:
-                for table in tables_of(function, True, None, False):
-                    if table.kind == "globals":
-                        named = table.read(function)
-                        for name, value in named:
-                            self.items += (table.mapping(function), name), (value,)
-                        yield function, tuple((name, self._of(value)) for name, value in named)
-                        todo += [x for _, x in named if isinstance(x, type | types.FunctionType) and x not in seen]
-                        seen.update(todo)
+                    yield cls, *self._of_tables(cls)
+            elif value not in seen:
+                seen.add(value)
+                reached.add_function(value)
+                yield value, *self._of_tables(value)
+            if not self._noted:
+                self._noted += [method for method in reached.methods() if method not in seen]
+
+    def _of_tables(self, value: type | types.FunctionType) -> Iterator[Any]:
+        for table in tables_of(value, True, None, False):
+            if table.kind not in ("class", "globals"):
+                continue
+            named = table.read(value)
+            if table.kind == "globals":
+                for name, x in named:
+                    self.items += (table.mapping(value), name), (x,)
+            yield tuple((name, self._of(x)) for name, x in named)
 
     def _attribute(self, name: str, value: object) -> Any:
         if name in _AROUND and isinstance(value, dict):  # hooks, by numbers that differ from module to module
@@ -166,7 +175,12 @@ class _Reader:
             return "module", self._path_of[id(value)]
         if type(value) is types.MethodType:
             return kind, _Same(value.__func__), self._of(value.__self__)
-        if not (kind in _CONTAINERS or isinstance(value, tuple) or _is_plain_object(value)):
+        if isinstance(value, type | types.FunctionType):
+            self._noted.append(value)
+        is_plain = _is_plain_object(value)
+        if is_plain:
+            self._noted.append(kind)
+        if not (is_plain or kind in _CONTAINERS or isinstance(value, tuple)):
             return _Same(value)
         if id(value) in self._inside:  # it holds itself
             return "again", self._inside[id(value)]

@@ -237,14 +237,17 @@ def test_a_recompile_says_what_changed(make: Callable[[str], World]) -> None:
     assert compiled.recompiles == ["Config.level: 3 before, 8 now"]
 
 
-def test_blocks_of_a_class_share_what_is_compiled(make: Callable[[str], World]) -> None:
-    world = make("x = x * self.gain")
-    blocks = torch.nn.ModuleList([world.program.Layer() for _ in range(3)])
-    net = torch.nn.Sequential(*blocks)
-    sa.compile_blocks(net)
-    for gain in (2, 5):
-        world.program.Layer.gain = gain
-        assert torch.equal(net(torch.ones(3)), torch.full((3,), float(gain**3)))
+@pytest.mark.every_case
+@pytest.mark.parametrize("line", READS)
+def test_blocks_share_what_is_compiled_until_it_changes(line: str, make: Callable[[str], World]) -> None:
+    eager, compiled = make(line), make(line)
+    for world in (eager, compiled):
+        world.net = torch.nn.Sequential(*[world.program.Layer() for _ in range(3)])
+    sa.compile_blocks(compiled.net)
+    for change in ("", "", READS[line], ""):
+        eager.change(change)
+        compiled.change(change)
+        compare(eager, compiled, compiled.net)
 
 
 def test_files(make: Callable[[str], World], tmp_path: Path) -> None:
