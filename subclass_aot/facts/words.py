@@ -121,7 +121,7 @@ def words_of(fact: Fact) -> str:
     match fact.kind:
         case Kind.STRUCTURE:
             assert isinstance(value, tuple)
-            # All trees here are of that namespace; users need not hear of it.
+            # All trees here are of that namespace; users need not know of it.
             return str(value[0]).replace(", namespace='torch'", "")
         case Kind.MODE:
             return str(_constant(value))
