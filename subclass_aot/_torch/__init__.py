@@ -84,6 +84,7 @@ from subclass_aot._torch.dynamo import serializable_callable as serializable_cal
 from subclass_aot._torch.dynamo import tensor_check as tensor_check
 from subclass_aot._torch.dynamo import without_compiled_autograd as without_compiled_autograd
 from subclass_aot._torch.dynamo import without_dynamo as without_dynamo
+from subclass_aot._torch.entered_modes import EnteredModes as EnteredModes
 from subclass_aot._torch.expressions import as_words as as_words
 from subclass_aot._torch.expressions import assume as assume
 from subclass_aot._torch.expressions import beside as beside

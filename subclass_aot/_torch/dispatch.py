@@ -109,6 +109,16 @@ class _FlagsOfModes:
 _flags_of_modes = _FlagsOfModes()
 
 
+def leave_all_modes() -> None:
+    """Leaves all dispatch modes of this thread, innermost first, where a signal kept them from being left one by one."""
+    with _flags_of_modes.lock:
+        before = _flags_of_modes.read()
+        for depth in reversed(range(torch._C._len_torch_dispatch_stack())):
+            mode = torch._C._get_dispatch_stack_at(depth)
+            torch.utils._python_dispatch._pop_mode(getattr(mode, "_mode_key", None))
+            _flags_of_modes.leave(depth, before)
+
+
 class PassOn(DispatchMode):
     """A dispatch mode that does nothing."""
 

@@ -152,7 +152,7 @@ def _with_tangents(
     """Traces backward again for other kinds of tangents. See `JointTrace.with_tangents`."""
     assert forward.tangents is not None
     outputs, ends = forward.tangents.outputs, forward.tangents.ends
-    with one_at_a_time, torch.inference_mode(False), torch.enable_grad():
+    with one_at_a_time, _torch.EnteredModes(), torch.inference_mode(False), torch.enable_grad():
         fakes = {
             i: None if kind is None else fake_with_sizes(kind.detach(), ends[i].shape) for i, kind in kinds.items()
         }

@@ -45,7 +45,7 @@ def trace_arguments(
     inference, grad = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
     outer = is_tracing()
     options = TraceOptions(with_grad=arguments.with_grad)
-    with one_at_a_time, torch.inference_mode(False):
+    with one_at_a_time, _torch.EnteredModes(), torch.inference_mode(False):
         while True:
             hashes = Hashes(options.hashes_by_value)
             try:
