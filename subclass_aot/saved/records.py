@@ -31,14 +31,13 @@ from subclass_aot.saved.stand_ins import (
 )
 from subclass_aot.signature import (
     Absent,
-    AutogradMutation,
     Beginning,
     Input,
+    InputMutation,
     MadeLeaf,
     MetadataMutation,
     Mutations,
     TangentSpec,
-    VersionBump,
 )
 from subclass_aot.tables import Table
 
@@ -46,7 +45,7 @@ _DESCRIPTORS = [
     cls
     for cls in vars(descriptors).values()
     if isinstance(cls, type) and issubclass(cls, descriptors.Descriptor) and not cls.__name__.startswith("_")
-    and hasattr(cls, "__dataclass_fields__") and cls is not descriptors.AutogradMutation
+    and hasattr(cls, "__dataclass_fields__")
 ]  # fmt: skip
 
 RECORDS: dict[str, Any] = {
@@ -62,10 +61,9 @@ RECORDS: dict[str, Any] = {
             Absent,
             Beginning,
             Input,
+            InputMutation,
             MadeLeaf,
             MetadataMutation,
-            AutogradMutation,
-            VersionBump,
             Mutations,
             TangentSpec,
         ),
@@ -75,7 +73,6 @@ RECORDS: dict[str, Any] = {
     )
 }
 """By the word that files have for them."""
-RECORDS["WriteSeenByAutograd"] = descriptors.AutogradMutation  # there are two classes of that name
 
 WORDS: dict[type, str] = {cls: word for word, cls in RECORDS.items()}
 """By class."""
