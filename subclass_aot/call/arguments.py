@@ -123,6 +123,11 @@ class Arguments:
         """Every place, with the position of its tensor in `values`, or in `views` after these."""
         return zip(self.places, self.value_at, strict=True)
 
+    @property
+    def named(self) -> dict[str, Any]:
+        """The modules, and what the function holds: objects that are the same at each call, by their paths."""
+        return {path: part for path, part in reversed([*self.held, *self.modules])}
+
     def holds_lists(self) -> bool:
         """Returns whether objects hold lists or dicts, which may be arguments, too."""
         return any(type(holder.value) in (list, dict) for holder in self.objects.holders)

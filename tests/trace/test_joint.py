@@ -15,7 +15,7 @@ from subclass_aot.descriptors import descriptor_of
 from subclass_aot.errors import MutationError, TraceError
 from subclass_aot.outputs import SameAsInput, SameAsOutput, Value, ViewOfInput
 from subclass_aot.testing import difference
-from subclass_aot.trace import trace_arguments
+from subclass_aot.trace import Attempt, trace_arguments
 from tests.constants import out_of_sight
 
 aten: Any = torch.ops.aten
@@ -277,7 +277,7 @@ def test_backward_once_more_for_other_tangents() -> None:
         return (x * y).sin().detach_() * x
 
     call = Arguments.of(program, (TwoTensor(torch.ones(3), torch.ones(3)).requires_grad_(), torch.ones(3)), {})
-    trace = trace_arguments(program, call)
+    trace = trace_arguments(program, Attempt(call))
     assert trace.with_tangents is not None
     dense = trace.with_tangents({0: torch.ones(3)})
     again = trace.with_tangents({0: None})
@@ -293,5 +293,5 @@ def test_backward_once_more_for_other_tangents() -> None:
     assert inputs(trace) == inputs(again) == ["primals_1", "primals_2", "primals_3", "tangents_1", "tangents_2"]
     assert inputs(dense) == ["primals_1", "primals_2", "primals_3", "tangents_1"]
     assert [x.gradient for x in again.signature.inputs] == [x.gradient for x in trace.signature.inputs]
-    without = trace_arguments(torch.sin, Arguments.of(torch.sin, (torch.ones(3),), {}))
+    without = trace_arguments(torch.sin, Attempt(Arguments.of(torch.sin, (torch.ones(3),), {})))
     assert without.with_tangents is None

@@ -14,7 +14,7 @@ from subclass_aot.call import Arguments
 from subclass_aot.descriptors import descriptor_of
 from subclass_aot.operators import effects_of
 from subclass_aot.testing import difference
-from subclass_aot.trace import JointTrace, trace_arguments
+from subclass_aot.trace import Attempt, JointTrace, trace_arguments
 
 aten: Any = torch.ops.aten
 
@@ -115,12 +115,12 @@ def test_buffers_of_modules() -> None:
 def test_decompositions_are_done_while_tracing() -> None:
     gelu, backward = torch.nn.functional.gelu, aten.gelu_backward.default
     x = torch.randn(3, dtype=torch.float64, requires_grad=True)
-    arguments = Arguments.of(gelu, (x,), {})
+    call = Attempt(Arguments.of(gelu, (x,), {}))
     table = {
         aten.gelu.default: lambda x, approximate="none": x * 0.5 * (1 + (x * 0.5**0.5).erf()),
         **torch._decomp.get_decompositions([backward]),
     }
-    with_table, without = trace_arguments(gelu, arguments, table), trace_arguments(gelu, arguments)
+    with_table, without = trace_arguments(gelu, call, table), trace_arguments(gelu, call)
     assert {aten.gelu.default, backward} == set(operators(without))
     assert not {aten.gelu.default, backward} & set(operators(with_table))
     leaves = x.detach(), torch.randn(3, dtype=torch.float64)
@@ -130,8 +130,8 @@ def test_decompositions_are_done_while_tracing() -> None:
 
 def test_decompositions_reach_the_operators_of_wrappers() -> None:
     x = TwoTensor(torch.randn(3), torch.randn(3))
-    arguments = Arguments.of(lambda x: x.tanh(), (x,), {})
-    trace = trace_arguments(lambda x: x.tanh(), arguments, {aten.tanh.default: lambda x: 2 * (2 * x).sigmoid() - 1})
+    call = Attempt(Arguments.of(lambda x: x.tanh(), (x,), {}))
+    trace = trace_arguments(lambda x: x.tanh(), call, {aten.tanh.default: lambda x: 2 * (2 * x).sigmoid() - 1})
     assert aten.sigmoid.default in operators(trace) and aten.tanh.default not in operators(trace)
     for a, b in zip(trace.graph_module(x.a, x.b), (x.a.tanh(), x.b.tanh()), strict=True):
         torch.testing.assert_close(a, b)
