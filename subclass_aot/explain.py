@@ -79,9 +79,9 @@ def _section(specialization: Specialization) -> list[str]:
     if signature.backward_outcome is not None:
         later = signature.backward_outcome.outcome.changes
         lines += [f"changed by backward: {path}" for path in dict.fromkeys(change.path for change in later)]
-    for slot in signature.mutations.mutated_leaves:
+    for slot in signature.mutations.in_graph:
         lines.append(f"written in the graph: {_leaf(signature, slot)}")
-    for position, _ in signature.mutations.autograd_mutations:
+    for position in signature.mutations.under_autograd:
         lines.append(f"written after the graph, where autograd sees it: {signature.inputs[position].path}")
     lines.append(f"forward graph: {_size(graphs.forward)}, saves {len(graphs.saved)} tensors for backward")
     if graphs.backward is not None:

@@ -197,5 +197,5 @@ def _compile(captured: Captured, example_inputs: Sequence[object], options: Opti
     inputs = captured.inputs
     as_given = len(inputs.sources) == len(arguments.leaves) and not inputs.numbers and not inputs.held
     views = any(isinstance(output, ViewOfInput | ViewOfBase) for output in signature.outputs)
-    minds_inference = views or signature.mutations.write_data or bool(signature.mutations.metadata_mutations)
+    minds_inference = views or signature.mutations.mutates_data or bool(signature.mutations.of_metadata)
     return _Compiled(entry.call, None if as_given else inputs.tensors, minds_inference)

@@ -64,7 +64,7 @@ def draws_again(signature: JointSignature, graphs: Graphs, repeats_draws: bool) 
             refuse(_MADE_LEAF, str(leaf.output))
     for position in signature.outcome.assigned_data.values():
         refuse(_ASSIGNED_DATA, signature.inputs[position].path)
-    for slot in signature.mutations.backward_writes:
+    for slot in signature.mutations.in_backward:
         refuse(_BACKWARD_WRITES, path_of(slot))
     for base in signature.mutations.bases:
         refuse(_SHARED, " and ".join(map(path_of, base.slots)))

@@ -21,14 +21,13 @@ from subclass_aot.saved.sizes import SavedSize, SavedSymbols
 from subclass_aot.signature import (
     Absent,
     Assumptions,
-    AutogradMutation,
     Beginning,
     Input,
+    InputMutation,
     MadeLeaf,
     MetadataMutation,
     Mutations,
     TangentSpec,
-    VersionBump,
 )
 from subclass_aot.tables import Table
 
@@ -43,7 +42,7 @@ _DESCRIPTORS = [
     cls
     for cls in vars(descriptors).values()
     if isinstance(cls, type) and issubclass(cls, descriptors.Descriptor) and not cls.__name__.startswith("_")
-    and hasattr(cls, "__dataclass_fields__") and cls is not descriptors.AutogradMutation
+    and hasattr(cls, "__dataclass_fields__")
 ]  # fmt: skip
 
 RECORDS: dict[str, Any] = {
@@ -54,24 +53,13 @@ RECORDS: dict[str, Any] = {
         *(outputs.InputLeaf, outputs.AliasOfLeaf, outputs.Value, outputs.SameAsInput, outputs.SameAsOutput),
         *(outputs.ViewOfInput, outputs.ViewOfBase, outputs.Constant, outputs.ComputedSymints),
         *(views.Chain, views.Step, views.SymintAt, views.Strided),
-        *(
-            Base,
-            Absent,
-            Beginning,
-            Input,
-            MadeLeaf,
-            MetadataMutation,
-            AutogradMutation,
-            VersionBump,
-            Mutations,
-            TangentSpec,
-        ),
-        *(Assumptions, SavedSymbols, SavedSize, NodeAt, Look),
+        *(Base, Absent, Assumptions, Beginning, Input, InputMutation, MadeLeaf),
+        *(MetadataMutation, Mutations, TangentSpec),
+        *(SavedSymbols, SavedSize, NodeAt, Look),
         *(*RECIPES, BackwardOutcome, Way, Named, Entry, Table),
     )
 }
 """By the word that files have for them."""
-RECORDS["WriteSeenByAutograd"] = descriptors.AutogradMutation  # there are two classes of that name
 
 WORDS: dict[type, str] = {cls: word for word, cls in RECORDS.items()}
 """By class."""

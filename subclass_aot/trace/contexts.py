@@ -99,7 +99,7 @@ def refuse_context_changes(
     """
     ways = [outcome.objects[change.object] for change in outcome.changes if change.of_context]
     changed = {int(way.steps[0]) for way in ways}
-    written = {position for position, _ in mutations.autograd_mutations}
+    written = mutations.under_autograd.keys()
     viewed = {output.value for output in outputs if isinstance(output, ViewOfInput)}
     for position in sorted(changed & (written | viewed)):
         message = _WRITTEN if position in written else _VIEWED

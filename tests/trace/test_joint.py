@@ -134,7 +134,7 @@ def test_mutation_is_gone_from_the_graph() -> None:
         return x + 1
 
     trace = trace_joint(program, two(2, 3))
-    assert trace.signature.mutations.mutated_leaves == (0, 1)
+    assert trace.signature.mutations.in_graph == (0, 1)
     assert not any(op._schema.is_mutable for op in operators(trace) if hasattr(op, "_schema"))
     a, b = torch.rand(2, 3), torch.rand(2, 3)
     new_a, new_b, out_a, _ = trace.graph_module(a, b)
@@ -149,7 +149,7 @@ def test_only_the_written_leaf_is_written() -> None:
         x.a.mul_(2)
         return x + 1
 
-    assert trace_joint(program, two(2, 3)).signature.mutations.mutated_leaves == (0,)
+    assert trace_joint(program, two(2, 3)).signature.mutations.in_graph == (0,)
 
 
 def test_no_functionalization_without_mutation() -> None:

@@ -62,11 +62,11 @@ def test_graph_without_writes_computes_what_eager_leaves_behind(name: str) -> No
     outputs = trace.graph_module(*given)
     assert all(torch.equal(x, y) for x, y in zip(given, before, strict=True)), "the graph itself writes nowhere"
     signature = trace.signature
-    for slot, value in zip(signature.mutations.mutated_leaves, outputs, strict=False):
+    for slot, value in zip(signature.mutations.in_graph, outputs, strict=False):
         assert torch.equal(value, eager[slot])
-    assert set(signature.mutations.mutated_leaves) >= {i for i in (0, 1) if not torch.equal(before[i], eager[i])}
-    if isinstance(result, torch.Tensor) and len(outputs) > len(signature.mutations.mutated_leaves):
-        assert not difference(result, outputs[len(signature.mutations.mutated_leaves)], strides=False)
+    assert set(signature.mutations.in_graph) >= {i for i in (0, 1) if not torch.equal(before[i], eager[i])}
+    if isinstance(result, torch.Tensor) and len(outputs) > len(signature.mutations.in_graph):
+        assert not difference(result, outputs[len(signature.mutations.in_graph)], strides=False)
 
 
 def test_leaves_of_wrappers_are_written_one_by_one() -> None:
@@ -76,7 +76,7 @@ def test_leaves_of_wrappers_are_written_one_by_one() -> None:
 
     x = TwoTensor(torch.ones(2, 2), torch.ones(2, 2))
     trace = trace_joint(program, x)
-    assert not writes(trace) and trace.signature.mutations.mutated_leaves == (1,)
+    assert not writes(trace) and trace.signature.mutations.in_graph == (1,)
     new_b, total = trace.graph_module(x.a, x.b)
     assert new_b.tolist() == [[3, 3], [1, 1]] and total.tolist() == [[4, 4], [2, 2]]
     assert str(descriptor_of(trace.graph_module.graph.output_node())[0]) == "new value of args[0].b"
