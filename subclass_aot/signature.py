@@ -94,6 +94,8 @@ class InputMutation:
             it applies new values.
         version_bumps: The tensors whose version counter eager moves where the graph writes, by the path from the input:
             `""` for the input itself, `".codes"` for an inner tensor that is written by its own name.
+        assigned_data: The result whose memory it gets, by its position, as by `x.data = y`.
+        mutates_context: Whether attributes change of which its class makes its context.
         shares_version_counter: Whether it has a new value and may count together with another input: parts of one
             storage. What is saved of the other one, if they lie apart, stays valid when this one is written.
         requires_grad_mutation: Whether it begins to require grad; the call sees to it before it runs the graph.
@@ -106,6 +108,8 @@ class InputMutation:
     new_value: Value | None = None
     metadata_mutations: tuple[MetadataMutation, ...] = ()
     version_bumps: tuple[str, ...] = ()
+    assigned_data: int | None = None
+    mutates_context: bool = False
     shares_version_counter: bool = False
     requires_grad_mutation: bool = False
     mutated_in_backward: tuple[int, ...] = ()
@@ -152,6 +156,11 @@ class Mutations:
     def of_metadata(self) -> dict[int, tuple[MetadataMutation, ...]]:
         """The metadata mutations of inputs, and of views after these, by position."""
         return {m.input: m.metadata_mutations for m in self.of_inputs if m.metadata_mutations}
+
+    @cached_property
+    def assigned_data(self) -> dict[int, int]:
+        """The positions of results whose memory inputs get, by the positions of these."""
+        return {m.input: m.assigned_data for m in self.of_inputs if m.assigned_data is not None}
 
     @cached_property
     def in_backward(self) -> tuple[int, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import optree
@@ -314,7 +313,7 @@ class Reader:
             if changed:
                 table = Table("attributes", only=tuple(changed))
                 before, after = ([(n, each[n]) for n in changed if n in each] for each in (held, now))
-                yield replace(self.change(self.at(way), path, table, before, after), of_context=True)
+                yield self.change(self.at(way), path, table, before, after)
 
     def at(self, way: Way) -> int:
         """Returns the position of what generated code gets to so."""

@@ -156,7 +156,6 @@ class Change:
         removed: Keys that are gone. If everything is put in anew, all.
         assigned: Keys and what stands there, those that are new or another; all elements of a list, or the new ones.
         appended: Whether the elements in `assigned` come after those of before.
-        of_context: Whether the object is a wrapper, and these are attributes of which its class makes the context.
     """
 
     object: int
@@ -165,7 +164,6 @@ class Change:
     removed: tuple[Recipe, ...]
     assigned: Recipes
     appended: bool = False
-    of_context: bool = False
 
     @staticmethod
     def of_memory(tensor: int, path: str, result: Leaf) -> Change:
@@ -254,12 +252,6 @@ class Outcome:
             elif isinstance(part, Tuple):
                 todo += part.parts
         return found
-
-    @property
-    def assigned_data(self) -> dict[int, int]:
-        """The positions of results whose memory tensors of the call get, with the positions of these."""
-        pairs = [(c.assigned[0][1], self.objects[c.object]) for c in self.changes if c.table.kind == "data"]
-        return {leaf.position: int(way.steps[0]) for leaf, way in pairs if isinstance(leaf, Leaf)}
 
     @property
     def assigned_paths(self) -> set[str]:

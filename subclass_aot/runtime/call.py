@@ -54,7 +54,7 @@ def emit_call(
     values, leaves = reads.values, list(reads.leaves)
     changes = dict(signature.mutations.of_metadata)
     of_views = {p: changes.pop(p) for p in list(changes) if p >= len(signature.inputs)}
-    for position in {*changes, *signature.outcome.assigned_data.values()}:
+    for position in sorted(changes.keys() | signature.mutations.assigned_data.keys()):
         for slot in set(signature.index_map.flat_of(position)).intersection(signature.graph_slots):
             before, leaves[slot] = leaves[slot], source.fresh("leaf")
             source.line(
@@ -76,7 +76,7 @@ def emit_call(
         source.line(f"{_reshape(source, of_input)}({values[position]})")
     results = Results(source, signature, values, made, symints)
     if function is not None and convention.runs_first:  # see Note [Made leaves]
-        for result, position in signature.outcome.assigned_data.items():
+        for position, result in signature.mutations.assigned_data.items():
             source.line(f"{values[position]}.data = {results.at(result)}")
         _apply_to_leaves(source, reads, convention, function, ran, results)
     under_autograd = (mutation for mutation in signature.mutations.of_inputs if mutation.new_value is not None)

@@ -85,7 +85,7 @@ class Convention:
         See Note [Made leaves]. An input that gets other memory has gradients of its new size and dtype, too, which
         autograd reads of it when the function is applied.
         """
-        assigned = self.signature.outcome.assigned_data.values()
+        assigned = self.signature.mutations.assigned_data
         return any(i >= len(self.signature.inputs) or i in assigned for i in self.requires_grad_inputs)
 
     @property
@@ -154,8 +154,8 @@ class Convention:
     def _assigned_to_check(self) -> list[tuple[str, int]]:
         """Returns inputs that get memory which is saved: a write through one counts on its own version alone."""
         found, outputs = [], {saved.output for saved in self.graphs.saved} - {None}
-        for i, position in self.signature.outcome.assigned_data.items():
-            value = self.signature.outputs[i]
+        for position, result in self.signature.mutations.assigned_data.items():
+            value = self.signature.outputs[result]
             for leaf in computed_leaves(value) if isinstance(value, Value) and outputs else ():
                 if leaf in outputs or self.graphs.computed[leaf].is_alias:
                     found.append(("input", position))

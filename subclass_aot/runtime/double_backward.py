@@ -128,7 +128,5 @@ def _through_autograd(signature: JointSignature, values: list[Any], results: lis
 
 def _changed(signature: JointSignature) -> set[int]:
     """Returns the inputs that a call changes."""
-    of_inputs = signature.mutations.of_inputs
-    changed = {mutation.input for mutation in of_inputs if mutation.mutated_leaves or mutation.metadata_mutations}
-    ways = (signature.outcome.objects[c.object] for c in signature.outcome.changes if c.of_context)
-    return changed | {int(way.steps[0]) for way in ways}
+    found = signature.mutations.of_inputs
+    return {m.input for m in found if m.mutated_leaves or m.metadata_mutations or m.mutates_context}

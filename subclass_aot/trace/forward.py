@@ -120,12 +120,12 @@ def run_forward(
     listeners = recorder.listeners
     asked = listeners.lazy_views.stand_for, listeners.mutated_views.loses_gradient
     reader = OutputReader(inputs.seen, inputs.leaves, recorder.lift, not inference, metadata_mutated, *asked)
-    mutations = mutations_of(inputs, user, recorder, reader, of_metadata)
+    mutations = mutations_of(inputs, user, recorder, reader, of_metadata, outcome)
     outputs = reader.read(results)
     for output in outputs:
         if isinstance(output, Constant) and isinstance(output.value, torch.Tensor):
             other_threads.refuse_made_elsewhere(recorder.graph, output.value)
-    refuse_context_changes(outcome, inputs.plan.paths, mutations, outputs)
+    refuse_context_changes(inputs.plan.paths, mutations, outputs)
     refuse_views_of_mutated_metadata(inputs, user, recorder, mutations, outputs)
     recorder.listeners.lazy_views.refuse_stale(*reader.computed.values())
     recorder.mutations.refuse_outdated([x for x in results if isinstance(x, torch.Tensor)])

@@ -13,6 +13,7 @@ from subclass_aot.errors import MutationError
 from subclass_aot.flatten import IndexMap
 from subclass_aot.graph import Recorder, Retrace, messages
 from subclass_aot.meta import MetaTensor, Storage
+from subclass_aot.outcome import Leaf, Outcome
 from subclass_aot.outputs import AliasOfLeaf, InputLeaf, Output, Value, ViewOfInput
 from subclass_aot.signature import InputMutation, MetadataMutation, Mutations
 from subclass_aot.trace.input_views import check_histories, check_shared_fields
@@ -72,7 +73,12 @@ def requires_grad_mutations(inputs: TracedInputs, looks: bool) -> tuple[int, ...
 
 
 def mutations_of(
-    inputs: TracedInputs, user: UserInputs, recorder: Recorder, reader: OutputReader, of_metadata: OfMetadata
+    inputs: TracedInputs,
+    user: UserInputs,
+    recorder: Recorder,
+    reader: OutputReader,
+    of_metadata: OfMetadata,
+    outcome: Outcome,
 ) -> Mutations:
     """Decides how each write is done: in the graph, or by generated code, since autograd must see it.
 
@@ -81,6 +87,7 @@ def mutations_of(
         recorder: What it did.
         reader: Told of the new values that the graph returns.
         of_metadata: What `check_metadata_mutations` found.
+        outcome: What it left in objects, inputs among them.
 
     Raises:
         MutationError: Tensors share memory in a way that no graph can write.
@@ -102,13 +109,33 @@ def mutations_of(
     bumps = _version_bumps(inputs, in_graph, new_values, bool(recorder.mutations.metadata), assigned)
     bases = _bases(inputs, user, [s for i in in_graph for s in leaves[i]], new_values, recorder)
     sharing = _sharing_version_counter(inputs, user, new_values)
+    data, contexts = _assigned_data(outcome), _mutated_contexts(outcome)
     found = [
         InputMutation(
-            i, leaves.get(i, ()), new_values.get(i), tuple(of_metadata.get(i, ())), bumps.get(i, ()), i in sharing
+            i,
+            leaves.get(i, ()),
+            new_values.get(i),
+            tuple(of_metadata.get(i, ())),
+            bumps.get(i, ()),
+            data.get(i),
+            i in contexts,
+            i in sharing,
         )
-        for i in sorted({*leaves, *bumps, *of_metadata})
+        for i in sorted({*leaves, *bumps, *of_metadata, *data, *contexts})
     ]
     return Mutations(tuple(found), tuple(bases))
+
+
+def _assigned_data(outcome: Outcome) -> dict[int, int]:
+    """Returns the results whose memory inputs get, by the positions of these. See `trace/assigned_data.py`."""
+    pairs = [(outcome.objects[c.object], c.assigned[0][1]) for c in outcome.changes if c.table.kind == "data"]
+    return {int(way.steps[0]): result.position for way, result in pairs if isinstance(result, Leaf)}
+
+
+def _mutated_contexts(outcome: Outcome) -> set[int]:
+    """Returns the inputs, or views after these, that hold other attributes beside their inner tensors."""
+    changed = (outcome.objects[change.object] for change in outcome.changes if change.table.only)
+    return {int(way.steps[0]) for way in changed if way.start == "values"}
 
 
 def with_backward(

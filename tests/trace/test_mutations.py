@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from subclass_aot import TwoTensor, trace_joint
+from subclass_aot import TwoTensor, WrapperTensor, trace_joint
 from subclass_aot.errors import MutationError
 from subclass_aot.signature import InputMutation, Mutations
 
@@ -19,6 +19,13 @@ def two(*size: int) -> TwoTensor:
 
 def mutations_of(fn: Callable[..., Any], *args: Any) -> Mutations:
     return trace_joint(fn, *args).signature.mutations
+
+
+class Noted(WrapperTensor, fallback="each"):
+    """A wrapper with a context."""
+
+    values: torch.Tensor
+    note: str = "none"
 
 
 class WritesInBackward(torch.autograd.Function):
@@ -114,6 +121,17 @@ def test_what_backward_writes_is_not_written_by_forward() -> None:
     found = mutations_of(writes_in_backward, torch.rand(3, requires_grad=True), torch.zeros(3))
     assert found == Mutations((InputMutation(1, mutated_in_backward=(1,)),)) and found.in_backward == (1,)
     assert not found.mutates_data
+
+
+def test_memory_and_contexts_of_inputs_are_mutations_of_these() -> None:
+    def program(x: Any, w: Any) -> None:
+        x.data = x.data * 2
+        w.note = "another"
+
+    wrapper = Noted(torch.rand(2))
+    first, second = mutations_of(program, torch.rand(3), wrapper).of_inputs
+    assert (first.input, first.assigned_data, first.mutates_context) == (0, 0, False)
+    assert second == InputMutation(1, mutates_context=True)
 
 
 def _other_inner_tensor(x: Any) -> None:
