@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Hashable, Iterator, Mapping, MutableSet, Sequence
+from collections.abc import Callable, Hashable, Iterator, MutableSet, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,7 +44,6 @@ class Specialization:
         places: The sizes of the inputs that are symbols.
         facts: Everything the signature depends on.
         reason: Why it was compiled.
-        named: The objects of the call that are the same at each, by their paths.
     """
 
     entry: Entry
@@ -53,7 +52,6 @@ class Specialization:
     places: dict[str, str]
     facts: Facts
     reason: str
-    named: Mapping[str, Any]
 
     @staticmethod
     def of(
@@ -77,7 +75,7 @@ class Specialization:
         state, places = global_state(), symbolic_places(signature)
         entry = entry_of(fn, arguments, signature, compiled, state, together)
         facts = facts_of(arguments, state, Scope.of(signature), places)
-        return Specialization(entry, compiled.graphs, signature, places, facts, reason, arguments.named)
+        return Specialization(entry, compiled.graphs, signature, places, facts, reason)
 
     @property
     def scope(self) -> Scope:

@@ -13,5 +13,5 @@ from subclass_aot.objects.walk import Objects as Objects
 from subclass_aot.objects.walk import parts_of as parts_of
 from subclass_aot.objects.walk import refuse_key as refuse_key
 from subclass_aot.objects.ways import Entry as Entry
-from subclass_aot.objects.ways import Pinned as Pinned
+from subclass_aot.objects.ways import Named as Named
 from subclass_aot.objects.ways import Way as Way

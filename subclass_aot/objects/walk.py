@@ -37,7 +37,7 @@ from subclass_aot.objects.nodes import (
     with_other_ids,
 )
 from subclass_aot.objects.untracked_state import NotStepped, generators, is_stepped, refuse_changed, state_of
-from subclass_aot.objects.ways import Entry, Pinned, Way
+from subclass_aot.objects.ways import Entry, Named, Pinned, Way
 from subclass_aot.tables import (
     ATOMS,
     HOOKS,
@@ -84,6 +84,7 @@ class Objects:
         leaves: The nodes of flattened arguments, by their positions.
         watched: What cannot be walked, and gives its state.
         identities: Tensors that the objects may know by their ids, by these.
+        named: Objects of the call that are the same at each, by their paths.
         reached: The positions of classes, and of their methods that may run.
     """
 
@@ -100,6 +101,7 @@ class Objects:
         self.leaves: dict[int, Node] = {}
         self.watched: list[Watched] = []
         self.identities: dict[int, torch.Tensor] = {}
+        self.named: Mapping[str, Any] = {}
         self._changing = changing
         self._extras = extras
         self._whole_modules = whole_modules
@@ -132,6 +134,15 @@ class Objects:
         node = self._node(value, path, way or Way(path), pinned)
         self.walk()
         return node
+
+    def way_to(self, value: object, path: str) -> Way:
+        """Returns how to get to an object that is the same at each call.
+
+        Args:
+            value: The object.
+            path: Its path, if it is one of `named`.
+        """
+        return Way(Named(path) if self.named.get(path) is value else Pinned(value))
 
     def leaf(self, position: int, value: object, path: str) -> None:
         """Walks everything that a flattened argument leads to."""

@@ -12,7 +12,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.errors import DataDependentError, MutationError, TraceError
 from subclass_aot.meta import MetaTensor
-from subclass_aot.objects import Entry, Holder, NotStepped, Objects, Pinned, Way, same_constant
+from subclass_aot.objects import Entry, Holder, NotStepped, Objects, Way, same_constant
 from subclass_aot.outcome.recipes import (
     Change,
     Given,
@@ -286,7 +286,8 @@ class Reader:
             holder = self.seen.holders[position]
             way = holder.way
             if isinstance(holder.value, torch.nn.Module):  # it is the same at each call, wherever it was met
-                way = Way(Pinned(holder.value))
+                paths = [path for path, part in self.seen.named.items() if part is holder.value]
+                way = self.seen.way_to(holder.value, *paths[:1] or [""])
             if isinstance(way.start, Entry):
                 holder_at = self.object_at(way.start.holder)
                 way = way._replace(start=way.start._replace(holder=holder_at, key=self._found(way.start.key, holder)))

@@ -205,10 +205,6 @@ class Expected:
     is_whole: bool
 
 
-RECIPES = (Leaf, Given, Tuple, New, Weak, Identity, Literal, Change, Expected, Stood)
-"""The classes of which an outcome is made, and which are the same in each process."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
     """The results of a function and what it changed, around its flattened results. See Note [Outcome of a call].
@@ -279,3 +275,7 @@ class Outcome:
         return dataclasses.replace(
             self, assigned=assigned, generator=generator, keeps_generator=keeps_generator, default_dtype=default_dtype
         )
+
+
+RECIPES = (Leaf, Given, Tuple, New, Weak, Identity, Literal, Change, Expected, Stood, NewObject, Outcome)
+"""The classes of which an outcome is made."""

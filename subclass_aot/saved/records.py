@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from subclass_aot import descriptors, outputs, views
 from subclass_aot.aliasing import Base
@@ -15,22 +15,12 @@ from subclass_aot.flatten import (
     SubclassCreationMeta,
 )
 from subclass_aot.graph import Look
-from subclass_aot.objects import Entry
-from subclass_aot.outcome import RECIPES
-from subclass_aot.saved.stand_ins import (
-    NamedObject,
-    NodeAt,
-    SavedBackward,
-    SavedGraphs,
-    SavedNew,
-    SavedOutcome,
-    SavedSignature,
-    SavedSize,
-    SavedSymbols,
-    SavedWay,
-)
+from subclass_aot.objects import Entry, Named, Way
+from subclass_aot.outcome import RECIPES, BackwardOutcome
+from subclass_aot.saved.sizes import SavedSize, SavedSymbols
 from subclass_aot.signature import (
     Absent,
+    Assumptions,
     Beginning,
     Input,
     InputMutation,
@@ -40,6 +30,13 @@ from subclass_aot.signature import (
     TangentSpec,
 )
 from subclass_aot.tables import Table
+
+
+class NodeAt(NamedTuple):
+    """A node of a graph, by its position."""
+
+    position: int
+
 
 _DESCRIPTORS = [
     cls
@@ -56,20 +53,10 @@ RECORDS: dict[str, Any] = {
         *(outputs.InputLeaf, outputs.AliasOfLeaf, outputs.Value, outputs.SameAsInput, outputs.SameAsOutput),
         *(outputs.ViewOfInput, outputs.ViewOfBase, outputs.Constant, outputs.ComputedSymints),
         *(views.Chain, views.Step, views.SymintAt, views.Strided),
-        *(
-            Base,
-            Absent,
-            Beginning,
-            Input,
-            InputMutation,
-            MadeLeaf,
-            MetadataMutation,
-            Mutations,
-            TangentSpec,
-        ),
-        *(SavedSignature, SavedGraphs, SavedSymbols, SavedSize, NodeAt, Look),
-        *(*RECIPES, Entry, Table),
-        *(SavedOutcome, SavedBackward, SavedNew, SavedWay, NamedObject),
+        *(Base, Absent, Assumptions, Beginning, Input, InputMutation, MadeLeaf),
+        *(MetadataMutation, Mutations, TangentSpec),
+        *(SavedSymbols, SavedSize, NodeAt, Look),
+        *(*RECIPES, BackwardOutcome, Way, Named, Entry, Table),
     )
 }
 """By the word that files have for them."""
