@@ -13,6 +13,8 @@ TORCHES   ?= 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip
 PYTEST := $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 8 --dist loadfile
+# A test that hangs, or a crash, says where: after five minutes the stacks of all threads are printed, and the test has failed.
+NO_HANG := -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true
 # What needs the accelerator from the start of the process; `make test-native` runs all files so.
 KERNELS := $(wildcard tests/*/test_kernels*.py)
 
@@ -22,8 +24,8 @@ help:  ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
 test: $(VENV)/.test  ## Run the tests and the doctests, a file at a time on each core (8 to 16 minutes on 2 cores, by the machine); of many cases a sixteenth
-	SUBCLASS_AOT_NATIVE=exact OMP_NUM_THREADS=1 $(PYTEST)
-	if $(BIN)/python -m subclass_aot build-native; then SUBCLASS_AOT_NATIVE=1 OMP_NUM_THREADS=1 $(PYTEST) $(KERNELS); fi
+	SUBCLASS_AOT_NATIVE=exact OMP_NUM_THREADS=1 $(PYTEST) $(NO_HANG)
+	if $(BIN)/python -m subclass_aot build-native; then SUBCLASS_AOT_NATIVE=1 OMP_NUM_THREADS=1 $(PYTEST) $(NO_HANG) $(KERNELS); fi
 
 test-native: $(VENV)/.test  ## Run those tests with the accelerator
 	$(BIN)/python -m subclass_aot build-native

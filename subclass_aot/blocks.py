@@ -14,7 +14,6 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.compile import CompiledFunction, aot_compile
 from subclass_aot.errors import BlockError, SubclassAotError
-from subclass_aot.objects import Contents, restore
 from subclass_aot.runtime import Structure
 from subclass_aot.trace import is_tracing, one_at_a_time
 
@@ -235,7 +234,7 @@ class TracedBlock:
     def __init__(self, block: torch.nn.Module, structure: Structure, reads: Reads, tracing: _TraceInProgress) -> None:
         self._block, self._structure, self._reads, self._tracing = block, structure, reads, tracing
         self._values: tuple[Any, ...] = ()
-        self.before: dict[int, Contents] = {}
+        self.before: dict[int, Any] = {}
 
     def run(self, tensors: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Runs the forward of the block's class, in a trace with `tensors` for its own."""
@@ -265,7 +264,7 @@ class TracedBlock:
         before = self.before.pop(threading.get_ident(), None)
         if before is None or self._structure.still_holds():
             return None if before is None else False
-        restore(before)
+        self._structure.restore(before)
         return True
 
     def _note(self, read: tuple[str, str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import weakref
 from collections.abc import Callable, Mapping
@@ -17,14 +16,12 @@ from subclass_aot._stack import pass_on_interruption, user_line_of, warn
 from subclass_aot.backends import Compiler
 from subclass_aot.call import Arguments, flatten
 from subclass_aot.errors import SubclassAotError, TraceError
-from subclass_aot.facts import Modes, Scope, difference, facts_of, global_state
-from subclass_aot.graph import Retrace
+from subclass_aot.facts import Modes, difference, facts_of, global_state
 from subclass_aot.guards import (
     MISS,
     StaticInputCache,
     changing_numbers,
     refusing_line,
-    symbolic_places,
     unmet,
 )
 from subclass_aot.logs import log_code
@@ -34,12 +31,11 @@ from subclass_aot.runtime import (
     OtherValue,
     PartitionFn,
     ValueHistory,
-    make_entry,
 )
-from subclass_aot.saved import SavedFile, named_objects, write_file
+from subclass_aot.saved import SavedFile, write_file
 from subclass_aot.sizes import DynamicPolicy, DynamicSizes
-from subclass_aot.specializations import Specialization, Specializations, container_alias_guard
-from subclass_aot.trace import is_tracing, one_at_a_time, trace_arguments
+from subclass_aot.specializations import Specialization, Specializations
+from subclass_aot.trace import Attempt, is_tracing, one_at_a_time, specialize, trace_arguments
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -121,6 +117,8 @@ def aot_compile(  # noqa: PLR0913  # its options
     )  # fmt: skip
     return CompiledFunction(fn.module() if isinstance(fn, torch.export.ExportedProgram) else fn, options)
 
+
+_FIRST = "first call"
 
 _Call = tuple[tuple[Any, ...], dict[str, Any], list[Any] | None, optree.PyTreeSpec | None, Modes]
 """The arguments of a call, as they came and, where that is wanted, flattened, and the modes of torch."""
@@ -300,11 +298,8 @@ class CompiledFunction(Generic[_P, _R]):
             if restored is not None:
                 self._specializations.use(restored)
                 return restored
-            try:
-                specialization = self._specialize(self.arguments_of(args, kwargs), tried)
-            except Retrace:  # with the gradients of inputs
-                self._with_grad = True
-                specialization = self._specialize(self.arguments_of(args, kwargs), tried)
+            begin, build = functools.partial(self._begin, args, kwargs), functools.partial(self._build, tried)
+            specialization = specialize(begin, build)
             if specialization.entry.call(*call, check_only=True) is MISS:
                 raise TraceError(_UNLIKE_ITSELF.format(line=refusing_line(specialization.entry.call, *call)))
             self._specializations.use(specialization)
@@ -328,27 +323,28 @@ class CompiledFunction(Generic[_P, _R]):
         self._changing |= found
         return Arguments.of(self.fn, args, kwargs, self._with_grad, self._changing)
 
-    def _specialize(self, arguments: Arguments, tried: _Tried) -> Specialization:
-        """Compiles for a call. What does not go with symbolic sizes is compiled for these sizes alone."""
-        dynamic = self._history.next(arguments)
-        if self._values.varying and dynamic is None:
-            dynamic = DynamicSizes()
-        try:
-            return self._specialize_for(arguments, dynamic, tried)
-        except Exception as error:  # of the function's, or of the compiler's
-            pass_on_interruption(error)
-            if not dynamic or isinstance(error, _FailedWithValues):
-                raise
-            known = self._history.without_symbols()
-            made = self._specialize_for(arguments, known, tried)
-            why = f"its sizes stay numbers, since with symbols it fails: {type(error).__name__}: {_first_line(error)}"
-            return dataclasses.replace(made, reason=f"{made.reason}; {why}")
+    def _begin(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], with_grad: bool = False, failure: Exception | None = None
+    ) -> Attempt | None:
+        """Begins to compile for a call. What does not go with symbolic sizes is compiled for these sizes alone."""
+        if isinstance(failure, _FailedWithValues):
+            return None
+        self._with_grad = self._with_grad or with_grad
+        arguments = self.arguments_of(args, kwargs)
+        sizes = self._history.next(arguments)
+        if self._values.varying and sizes is None:
+            sizes = DynamicSizes()
+        if failure is not None:
+            if not sizes:
+                return None
+            sizes = self._history.without_symbols()
+        return Attempt(arguments, sizes, self._values.looks(), failure)
 
-    def _specialize_for(self, arguments: Arguments, dynamic: DynamicSizes | None, tried: _Tried) -> Specialization:
-        state = global_state()
-        looks = self._values.looks()
+    def _build(self, tried: _Tried, attempt: Attempt) -> Specialization:
+        """Traces and compiles a call in one attempt."""
+        arguments, looks = attempt.arguments, attempt.values
         try:
-            trace = trace_arguments(self.fn, arguments, self._options.replaced, dynamic, looks)
+            trace = trace_arguments(self.fn, attempt, self._options.replaced)
         except Exception as error:  # of the function's
             pass_on_interruption(error)
             if looks is None or not looks.has_answered or isinstance(error, SubclassAotError):
@@ -356,34 +352,33 @@ class CompiledFunction(Generic[_P, _R]):
             raise _FailedWithValues(error) from error
         options = self._options  # and not `self`, which nothing that is compiled may hold
         graphs = compile_graphs(self.fn, arguments, trace, options, lambda fn: CompiledFunction(fn, options))
-        containers_unaliased = container_alias_guard(self.fn, arguments, trace.signature)
-        entry = make_entry(arguments, trace.signature, graphs, state, self._kept, containers_unaliased)
-        log_code(entry.sources, getattr(self.fn, "__name__", type(self.fn).__name__))
-        reason = self._reason(arguments, state, tried)
-        places = symbolic_places(trace.signature)
-        facts = facts_of(arguments, state, Scope.of(trace.signature), places)
-        named = named_objects(arguments)
-        return Specialization(entry, graphs.graphs, trace.signature, places, facts, reason, named)
+        why = reason = self._reason(arguments, tried)
+        failed = attempt.failure
+        if failed is not None:
+            first = (str(failed).splitlines() or [""])[0]
+            reason += f"; its sizes stay numbers, since with symbols it fails: {type(failed).__name__}: {first}"
+        made = Specialization.of(self.fn, arguments, trace.signature, graphs, reason, self._kept)
+        log_code(made.entry.sources, getattr(self.fn, "__name__", type(self.fn).__name__))
+        if why != _FIRST:
+            self.recompiles.append(why)
+        return made
 
-    def _reason(self, arguments: Arguments, state: Modes, tried: _Tried) -> str:
+    def _reason(self, arguments: Arguments, tried: _Tried) -> str:
         """Returns why no entry fitted: the differences from the nearest one."""
         if self._restored is not None and self._restored.missed:
-            self.recompiles.append(f"nothing in the file fits: {'; '.join(self._restored.missed)}")
-            return self.recompiles[-1]
+            return f"nothing in the file fits: {'; '.join(self._restored.missed)}"
         if not len(self._specializations):
-            return "first call"
+            return _FIRST
         if tried:
             latest, other = list(tried.items())[-1]
-            self.recompiles.append(self._values.reason(latest.signature, other))
-            return self.recompiles[-1]
+            return self._values.reason(latest.signature, other)
+        state = global_state()
         differences = [
             difference(s.facts, facts_of(arguments, state, s.scope, s.places)) or unmet(s.signature, arguments)
             for s in self._specializations
         ]
         nearest = min(differences, key=len)
-        reason = "; ".join(nearest) or "the same call as before (its entry was dropped from the cache)"
-        self.recompiles.append(reason)
-        return reason
+        return "; ".join(nearest) or "the same call as before (its entry was dropped from the cache)"
 
 
 @_torch.dynamo_inlines(CompiledFunction.__call__)
@@ -403,7 +398,3 @@ def restored(file: SavedFile, fn: Callable[..., Any] | None, options: Options) -
     made: CompiledFunction[..., Any] = CompiledFunction(NoFunction if fn is None else fn, options)
     made._restored = Restored(file, fn, options)
     return made
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [""])[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import assert_never
 
 from torch import fx
@@ -20,7 +20,7 @@ from subclass_aot.outputs import (
     ViewOfBase,
     ViewOfInput,
 )
-from subclass_aot.signature import JointSignature
+from subclass_aot.signature import InputMutation, JointSignature
 from subclass_aot.specializations import Specialization
 from subclass_aot.symbols import Symbols
 
@@ -79,14 +79,28 @@ def _section(specialization: Specialization) -> list[str]:
     if signature.backward_outcome is not None:
         later = signature.backward_outcome.outcome.changes
         lines += [f"changed by backward: {path}" for path in dict.fromkeys(change.path for change in later)]
-    for slot in signature.mutations.mutated_leaves:
-        lines.append(f"written in the graph: {_leaf(signature, slot)}")
-    for position, _ in signature.mutations.autograd_mutations:
-        lines.append(f"written after the graph, where autograd sees it: {signature.inputs[position].path}")
+    for mutation in signature.mutations.of_inputs:
+        lines += _mutations(signature, mutation)
+    for base in signature.mutations.bases:
+        lines.append(f"one storage in the graph: {', '.join(_leaf(signature, slot) for slot in base.slots)}")
     lines.append(f"forward graph: {_size(graphs.forward)}, saves {len(graphs.saved)} tensors for backward")
     if graphs.backward is not None:
         lines.append(f"backward graph: {_size(graphs.backward)}")
     return lines
+
+
+def _mutations(signature: JointSignature, mutation: InputMutation) -> Iterator[str]:
+    """Yields what a call does to one of its inputs."""
+    path = signature.paths[mutation.input]
+    if mutation.new_value is not None:
+        yield f"written after the graph, where autograd sees it: {path}"
+    else:
+        yield from (f"written in the graph: {_leaf(signature, slot)}" for slot in mutation.mutated_leaves)
+    if mutation.metadata_mutations:
+        yield f"sizes and strides mutated in place: {path}"
+    if mutation.requires_grad_mutation:
+        yield f"begins to require grad: {path}"
+    yield from (f"written by backward: {_leaf(signature, slot)}" for slot in mutation.mutated_in_backward)
 
 
 def _output(output: Output, signature: JointSignature) -> str:

@@ -140,13 +140,13 @@ def _obstacles_in_changes(signature: JointSignature) -> Iterator[tuple[str, str,
         )
     if outcome.objects:
         yield "it returns an object of the call", "a program knows no objects.", "return the tensors of it."
-    if mutations.metadata_mutations or mutations.requires_grad_mutations or mutations.backward_writes:
+    if any(m.metadata_mutations or m.requires_grad_mutation or m.mutated_in_backward for m in mutations.of_inputs):
         yield (
             "it changes an input beside its data (its sizes, its strides, or whether it requires grad)",
             "a program only writes data.",
             "return another tensor.",
         )
-    if mutations.autograd_mutations or signature.tangents or signature.made_leaves:
+    if mutations.under_autograd or signature.tangents or signature.made_leaves:
         yield (
             "autograd goes through its results, since it switches gradients on",
             "a program has no gradients.",

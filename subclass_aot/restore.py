@@ -6,14 +6,10 @@ import re
 from collections.abc import Callable, Collection, Hashable, MutableSet
 from typing import Any, NoReturn
 
-import optree
-
 from subclass_aot.call import Arguments
 from subclass_aot.errors import CompiledFileError, SubclassAotError
-from subclass_aot.facts import Modes, Scope, facts_of
 from subclass_aot.guards import MISS, StaticInputCache, symbolic_places, unmet
 from subclass_aot.options import Options, compile_split
-from subclass_aot.runtime import make_entry
 from subclass_aot.saved import (
     NO_TRACE,
     Key,
@@ -22,11 +18,10 @@ from subclass_aot.saved import (
     SavedFile,
     SavedSpecialization,
     key_of_call,
-    named_objects,
     refusals,
 )
 from subclass_aot.signature import JointSignature
-from subclass_aot.specializations import Specialization, container_alias_guard
+from subclass_aot.specializations import Specialization
 
 NO_FIT = """no signature in it fits this call, and there is no function to trace. What differs from {nearest}:
 {differences}
@@ -39,8 +34,6 @@ _NOT_CALLED = """This was loaded from a file without its function, so that nothi
 _VALUES = "values of tensors that the program reads, or that were read while tracing"
 
 _SYMBOL = re.compile(r"\bs\d+\b")
-
-Call = tuple[tuple[Any, ...], dict[str, Any], list[Any] | None, optree.PyTreeSpec | None, Modes]
 
 
 class NoFunction:
@@ -72,7 +65,7 @@ class Restored:
         self.missed: list[str] = []  # what differs from the nearest call in the file, of the last one that did not fit
 
     def fitting(
-        self, call: Call, together: MutableSet[StaticInputCache], known: Collection[Specialization]
+        self, call: tuple[Any, ...], together: MutableSet[StaticInputCache], known: Collection[Specialization]
     ) -> Specialization | None:
         """Returns what the file has for a call; None if it has nothing, and there is a function to trace.
 
@@ -84,7 +77,7 @@ class Restored:
         Raises:
             CompiledFileError: The file has nothing for it, and there is no function; or what it has is no such thing.
         """
-        args, kwargs, _, _, modes = call
+        args, kwargs, *_, modes = call
         fn: Callable[..., Any] = NoFunction if self._fn is None else self._fn
         arguments = Arguments.of(fn, args, kwargs)
         try:
@@ -106,7 +99,7 @@ class Restored:
                 read = self._revived(number, saved, arguments)
                 differences = _unmet(read.signature, arguments)
                 if not differences:
-                    found = self._made[number] = self._compiled(read, arguments, modes, together)
+                    found = self._made[number] = self._compiled(read, arguments, together)
                     if found.entry.call(*call, check_only=True) is not MISS:
                         return found
             missed.append((differences or [_VALUES], f"specialization {number}"))
@@ -123,26 +116,21 @@ class Restored:
     def _revived(self, number: int, saved: SavedSpecialization, arguments: Arguments) -> Revived:
         """Reads the signature and the graphs of a specialization."""
         with refusals(self._file.path, f"specialization {number}"):
-            return saved.read(named_objects(arguments))
+            return saved.read(arguments.named)
 
     def _compiled(
         self,
         read: Revived,
         arguments: Arguments,
-        modes: Modes,
         together: MutableSet[StaticInputCache],
     ) -> Specialization:
         """Compiles the graphs of a specialization, and generates its guard and its entry again."""
         signature, name = read.signature, self._file.function
         if self._fn is not None:
             name = getattr(self._fn, "__name__", type(self._fn).__name__)
-        containers_unaliased = container_alias_guard(self._fn or NoFunction, arguments, signature)
         compiled = compile_split(name, signature, read.graphs, self._options, _no_trace)
-        entry = make_entry(arguments, signature, compiled, modes, together, containers_unaliased)
-        reason = f"loaded from {self._file.path}"
-        places = symbolic_places(signature)
-        facts = facts_of(arguments, modes, Scope.of(signature), places)
-        return Specialization(entry, read.graphs, signature, places, facts, reason, named_objects(arguments))
+        fn, reason = self._fn or NoFunction, f"loaded from {self._file.path}"
+        return Specialization.of(fn, arguments, signature, compiled, reason, together)
 
 
 def _unmet(signature: JointSignature, arguments: Arguments) -> list[str]:

@@ -73,80 +73,99 @@ class MetadataMutation(NamedTuple):
     """An operator that mutates the metadata of an input, such as `t_`.
 
     Attributes:
-        input: The position of the input, or of a view after these.
         step: The operator, and what it is called with.
         tracked: Whether autograd sees it.
     """
 
-    input: int
     step: Step
     tracked: bool
 
 
-class AutogradMutation(NamedTuple):
-    """A write that autograd must see: it is done outside of the graph, with `copy_` through the wrapper.
-
-    Attributes:
-        input: The position of the input.
-        value: The new value.
-    """
-
-    input: int
-    value: Value
-
-
-class VersionBump(NamedTuple):
-    """A tensor whose version counter eager moves where the graph writes.
-
-    Attributes:
-        input: The position of the input.
-        path: The path from there: `""` for the input itself, `".codes"` for an inner tensor that is written by its own
-            name.
-    """
-
-    input: int
-    path: str
-
-
 @dataclass(frozen=True, slots=True)
-class Mutations:
-    """The effects of a call on its inputs.
+class InputMutation:
+    """What a call does to one of its inputs: the one record of it, which all that comes after the trace reads.
 
     Attributes:
-        mutated_leaves: Flat slots that the graph writes in place at the end of forward.
-        bases: Storages that several leaves share and the graph writes: graph inputs of their own, after the leaves.
-        version_bumps: Tensors whose version counter moves.
-        autograd_mutations: Inputs mutated under autograd. The generated call applies the new value with
+        input: The position of the input, or of a view after these, which has metadata mutations alone.
+        mutated_leaves: Its flat slots that forward writes.
+        new_value: Its new value, if it is mutated under autograd. The generated call applies it with
             `input.copy_(...)`, outside the graph.
-        untouched: Flat slots of these inputs that the program itself does not write.
-        counted_before: Those of these inputs that may count together with another one: parts of one storage. What is
-            saved of the other one, if they lie apart, stays valid when they are written.
-        metadata_mutations: What changes the look of inputs, in order; a call repeats it on the input itself, before it
-            writes `autograd_mutations`.
-        requires_grad_mutations: Inputs that begin to require grad; the call sees to it before it runs the graph.
-        backward_writes: Flat slots that are written while gradients are computed. Backward reads them as they are
-            when it runs: each is one more graph input after the tangents, and its new value one more output.
+        metadata_mutations: What changes its sizes and strides, in order; a call repeats it on the input itself, before
+            it applies new values.
+        version_bumps: The tensors whose version counter eager moves where the graph writes, by the path from the input:
+            `""` for the input itself, `".codes"` for an inner tensor that is written by its own name.
+        assigned_data: The result whose memory it gets, by its position, as by `x.data = y`.
+        mutates_context: Whether attributes change of which its class makes its context.
+        shares_version_counter: Whether it has a new value and may count together with another input: parts of one
+            storage. What is saved of the other one, if they lie apart, stays valid when this one is written.
+        requires_grad_mutation: Whether it begins to require grad; the call sees to it before it runs the graph.
+        mutated_in_backward: Its flat slots that are written while gradients are computed. Backward reads them as they
+            are when it runs: each is one more graph input after the tangents, and its new value one more output.
     """
 
+    input: int
     mutated_leaves: tuple[int, ...] = ()
-    bases: tuple[Base, ...] = ()
-    version_bumps: tuple[VersionBump, ...] = ()
-    autograd_mutations: tuple[AutogradMutation, ...] = ()
-    untouched: tuple[int, ...] = ()
-    counted_before: tuple[int, ...] = ()
+    new_value: Value | None = None
     metadata_mutations: tuple[MetadataMutation, ...] = ()
-    requires_grad_mutations: tuple[int, ...] = ()
-    backward_writes: tuple[int, ...] = ()
+    version_bumps: tuple[str, ...] = ()
+    assigned_data: int | None = None
+    mutates_context: bool = False
+    shares_version_counter: bool = False
+    requires_grad_mutation: bool = False
+    mutated_in_backward: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Mutations:
+    """What a call does to its inputs.
+
+    Attributes:
+        of_inputs: What it does to each that it mutates, in the order of inputs, and of views after these.
+        bases: Storages that several leaves share and the graph writes: graph inputs of their own, after the leaves.
+    """
+
+    of_inputs: tuple[InputMutation, ...] = ()
+    bases: tuple[Base, ...] = ()
 
     @property
-    def write_data(self) -> bool:
-        """Whether a call changes the data of one of its inputs."""
-        return bool(self.mutated_leaves or self.bases or self.autograd_mutations)
+    def mutates_data(self) -> bool:
+        """Whether forward changes the data of an input."""
+        return bool(self.bases) or any(mutation.mutated_leaves for mutation in self.of_inputs)
 
     @property
-    def move_versions(self) -> bool:
-        """Whether there are version counters to settle at a call."""
-        return bool(self.version_bumps or self.mutated_leaves or self.metadata_mutations or self.counted_before)
+    def moves_versions(self) -> bool:
+        """Whether there are version counters to set at a call."""
+        return bool(self.in_graph) or any(
+            mutation.version_bumps or mutation.metadata_mutations or mutation.shares_version_counter
+            for mutation in self.of_inputs
+        )
+
+    @cached_property
+    def in_graph(self) -> tuple[int, ...]:
+        """The flat slots that the graph writes one by one at the end of forward: not under autograd, nor in a base."""
+        in_bases = {slot for base in self.bases for slot in base.slots}
+        written = (slot for m in self.of_inputs if m.new_value is None for slot in m.mutated_leaves)
+        return tuple(slot for slot in written if slot not in in_bases)
+
+    @cached_property
+    def under_autograd(self) -> dict[int, Value]:
+        """The new values of inputs that are mutated under autograd, by position."""
+        return {m.input: m.new_value for m in self.of_inputs if m.new_value is not None}
+
+    @cached_property
+    def of_metadata(self) -> dict[int, tuple[MetadataMutation, ...]]:
+        """The metadata mutations of inputs, and of views after these, by position."""
+        return {m.input: m.metadata_mutations for m in self.of_inputs if m.metadata_mutations}
+
+    @cached_property
+    def assigned_data(self) -> dict[int, int]:
+        """The positions of results whose memory inputs get, by the positions of these."""
+        return {m.input: m.assigned_data for m in self.of_inputs if m.assigned_data is not None}
+
+    @cached_property
+    def in_backward(self) -> tuple[int, ...]:
+        """The flat slots that backward writes."""
+        return tuple(slot for mutation in self.of_inputs for slot in mutation.mutated_in_backward)
 
 
 class Beginning(NamedTuple):
@@ -224,7 +243,7 @@ class JointSignature:
         inputs: The tensors of the call, each once.
         index_map: Which leaf belongs to which input.
         views: Where the user finds tensors that are views of an input and are no inputs themselves. `SameAsInput` and
-            `MetadataMutation` count them after the inputs.
+            `InputMutation` count them after the inputs.
         mutations: What a call does to its inputs.
         outputs: What each flattened result is.
         intermediate_bases: Tensors that are no results, and of which several results are views.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, MutableSet, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +19,9 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot.call import Arguments, passed_twice
-from subclass_aot.facts import Facts, Scope
-from subclass_aot.runtime import Entry, Graphs
+from subclass_aot.facts import Facts, Modes, Scope, facts_of, global_state
+from subclass_aot.guards import StaticInputCache, symbolic_places
+from subclass_aot.runtime import CompiledGraphs, Entry, Graphs, make_entry
 from subclass_aot.signature import JointSignature
 
 _FEW = 4
@@ -43,7 +44,6 @@ class Specialization:
         places: The sizes of the inputs that are symbols.
         facts: Everything the signature depends on.
         reason: Why it was compiled.
-        named: The objects of the call that are the same at each, by their paths.
     """
 
     entry: Entry
@@ -52,7 +52,30 @@ class Specialization:
     places: dict[str, str]
     facts: Facts
     reason: str
-    named: Mapping[str, Any]
+
+    @staticmethod
+    def of(
+        fn: Callable[..., Any],
+        arguments: Arguments,
+        signature: JointSignature,
+        compiled: CompiledGraphs,
+        reason: str,
+        together: MutableSet[StaticInputCache],
+    ) -> Specialization:
+        """Generates the guard and the code around graphs that were compiled for a call.
+
+        Args:
+            fn: What is called.
+            arguments: The call that was traced, or one like it. It is made now.
+            signature: Its signature.
+            compiled: Its graphs.
+            reason: Why they were compiled.
+            together: What the guards of one function keep from call to call.
+        """
+        state, places = global_state(), symbolic_places(signature)
+        entry = entry_of(fn, arguments, signature, compiled, state, together)
+        facts = facts_of(arguments, state, Scope.of(signature), places)
+        return Specialization(entry, compiled.graphs, signature, places, facts, reason)
 
     @property
     def scope(self) -> Scope:
@@ -141,17 +164,27 @@ def _is_mute(cls: type[torch.Tensor]) -> bool:
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
-def container_alias_guard(
-    fn: Callable[..., Any], arguments: Arguments, signature: JointSignature
-) -> Callable[[tuple[Any, ...], dict[str, Any]], bool] | None:
-    """Returns a guard for a function that changes lists or dicts, which traces see as copies; None if it needs none.
+def entry_of(
+    fn: Callable[..., Any],
+    arguments: Arguments,
+    signature: JointSignature,
+    compiled: CompiledGraphs,
+    state: Modes,
+    together: MutableSet[StaticInputCache] | None = None,
+) -> Entry:
+    """Generates the code of one signature, for calls of a function that may hold objects.
 
     Args:
         fn: What is called.
         arguments: The call that was traced, or one like it.
         signature: Its signature.
+        compiled: Its graphs.
+        state: The modes of torch of that call.
+        together: What the guards of one function keep from call to call.
     """
-    if arguments.passed_twice or not any(c.table.kind in ("elements", "items") for c in signature.changes):
-        return None
-    holder = fn if arguments.holds_lists() else None
-    return lambda args, kwargs: not passed_twice(holder, args, kwargs)
+    changes_containers = any(c.table.kind in ("elements", "items") for c in signature.changes)
+    asked: Callable[[tuple[Any, ...], dict[str, Any]], bool] | None = None
+    if changes_containers and not arguments.passed_twice:  # traces see lists and dicts as copies
+        holder = fn if arguments.holds_lists() else None
+        asked = lambda args, kwargs: not passed_twice(holder, args, kwargs)  # noqa: E731
+    return make_entry(arguments, signature, compiled, state, together, asked)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from subclass_aot import TwoTensor, aot_compile
+from tests.trace.test_mutations import writes_in_backward
 
 
 def program(x: Any, y: Any, out: Any) -> Any:
@@ -69,6 +70,26 @@ def test_where_an_input_begins() -> None:
     compiled = aot_compile(lambda w: w * w.a.storage_offset())
     compiled(TwoTensor(torch.ones(5)[2:], torch.ones(3)))
     assert "reads where args[0].a begins in its storage: at element 2\n" in compiled.explain()
+
+
+def test_all_that_happens_to_inputs() -> None:
+    def program(x: Any, y: Any, z: Any, w: Any, parts: Any) -> Any:
+        x.t_()
+        y.requires_grad_()
+        parts[0].mul_(2)
+        return writes_in_backward(w, z) * y
+
+    compiled, base = aot_compile(program), torch.ones(4)
+    w = torch.ones(2, requires_grad=True)
+    compiled(torch.ones(2, 3), torch.ones(2), torch.zeros(2), w, [base[:3], base[1:]]).sum().backward()
+    lines = [line[2:] for line in compiled.explain().splitlines()]
+    assert lines[lines.index("  0: Tensor requires_grad") + 1 : -2] == [
+        "sizes and strides mutated in place: args[0]",
+        "begins to require grad: args[1]",
+        "written by backward: args[2]",
+        "written in the graph: args[4][0]",
+        "one storage in the graph: args[4][0], args[4][1]",
+    ]
 
 
 def test_two_signatures_and_a_transform() -> None:

@@ -16,7 +16,7 @@ OF_THE_COMPILER = ["compile", "runtime", "saved", "dynamo", "export", "testing",
 
 
 def output_of(program: str) -> str:
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240)
     assert not ran.returncode, ran.stderr
     return ran.stdout
 

@@ -50,7 +50,7 @@ def test_static_inputs_are_what_a_module_holds_and_what_is_marked() -> None:
     ids=["pure", "data", "metadata", "requires grad"],
 )
 def test_whether_data_is_written(program: Callable[[Any], Any], writes: bool) -> None:
-    assert trace_joint(program, torch.rand(2)).signature.mutations.write_data is writes
+    assert trace_joint(program, torch.rand(2)).signature.mutations.mutates_data is writes
 
 
 def test_an_input_has_the_gradient_that_backward_gives_it() -> None:

@@ -110,7 +110,7 @@ _flags_of_modes = _FlagsOfModes()
 
 
 def leave_all_modes() -> None:
-    """Leaves all dispatch modes of this thread, innermost first, where a signal kept them from being left one by one."""
+    """Removes all dispatch modes of this thread, innermost first, where a signal kept them from being left singly."""
     with _flags_of_modes.lock:
         before = _flags_of_modes.read()
         for depth in reversed(range(torch._C._len_torch_dispatch_stack())):

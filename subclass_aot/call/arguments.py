@@ -20,7 +20,7 @@ from subclass_aot.call.places import ArgumentPlace, HeldPlace, ModulePlace, Plac
 from subclass_aot.call.pytree import flatten_around_tensor_keys, has_tensor_keys, keys_of, path_of, reached_twice
 from subclass_aot.errors import TraceError
 from subclass_aot.flatten import FlattenPlan
-from subclass_aot.objects import Holder, Objects, Pinned, Way, parts_of
+from subclass_aot.objects import Holder, Objects, Way, parts_of
 from subclass_aot.tables import Table, extras_of, tables_of_this_thread
 
 _LAYOUT = """{path} is a tensor of the layout {layout}, and graphs take tensors with strides.
@@ -122,6 +122,11 @@ class Arguments:
     def placed(self) -> Iterable[tuple[Place, int]]:
         """Every place, with the position of its tensor in `values`, or in `views` after these."""
         return zip(self.places, self.value_at, strict=True)
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """The modules, and what the function holds: objects that are the same at each call, by their paths."""
+        return {path: part for path, part in reversed([*self.held, *self.modules])}
 
     def holds_lists(self) -> bool:
         """Returns whether objects hold lists or dicts, which may be arguments, too."""
@@ -306,6 +311,7 @@ class Arguments:
         tables: dict[int, list[Table]] = {}
         seen = Objects(whole_modules=True, extras=lambda tensor: tables.get(id(tensor), []))
         seen.identities = {id(value): value for value in values}
+        seen.named = self.named
         # A fake has attributes of its own from the start. What else is on it, the program put there.
         for i, value in enumerate(values):
             there = {name for table, entries in put.get(i, ()) for name, _ in entries}
@@ -319,7 +325,7 @@ class Arguments:
         for root, name in zip(call, ("args", "kwargs"), strict=True):
             seen.root(root, name, False)
         for name, part in (*self.held, *self.modules):
-            seen.root(part, name, True, Way(Pinned(part)))
+            seen.root(part, name, True, seen.way_to(part, name))
         seen.watch_generators()
         return seen
 

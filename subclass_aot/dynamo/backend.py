@@ -35,9 +35,10 @@ from subclass_aot.guards import MISS
 from subclass_aot.logs import log_code
 from subclass_aot.options import Options, compile_graphs
 from subclass_aot.outputs import ViewOfBase, ViewOfInput
-from subclass_aot.runtime import OtherValue, make_entry
+from subclass_aot.runtime import Entry, OtherValue, make_entry
+from subclass_aot.signature import JointSignature
 from subclass_aot.sizes import GivenSizes
-from subclass_aot.trace import JointTrace, trace_arguments
+from subclass_aot.trace import Attempt, specialize, trace_arguments
 
 _MODE = "mode"
 _NAME = "what torch.compile captured"
@@ -176,26 +177,25 @@ def _compile(captured: Captured, example_inputs: Sequence[object], options: Opti
         DataDependentError: It reads values.
     """
     arguments = Arguments.of(nothing, captured.inputs.tensors(example_inputs), {})
-    trace = _trace(captured, arguments, options)
-    graphs = compile_graphs(captured, arguments, trace, options, lambda fn: aot_compile(fn, **options.keywords))
-    signature = trace.signature
-    entry = make_entry(arguments, signature, graphs, global_state(), within_dynamo=True)
+    solver = _torch.current_solver()
+    sizes = GivenSizes(solver, captured.examples)
+
+    def begin(with_grad: bool = False, failure: Exception | None = None) -> Attempt | None:
+        if with_grad or (failure is not None and (sizes or not isinstance(failure, DataDependentError))):
+            return None
+        if failure is None:
+            return Attempt(arguments, sizes or None)
+        return None if solver is None else Attempt(arguments, GivenSizes(solver, {}), failure=failure)
+
+    def build(attempt: Attempt) -> tuple[JointSignature, Entry]:
+        trace = trace_arguments(captured, attempt, options.replaced)
+        graphs = compile_graphs(captured, arguments, trace, options, lambda fn: aot_compile(fn, **options.keywords))
+        return trace.signature, make_entry(arguments, trace.signature, graphs, global_state(), within_dynamo=True)
+
+    signature, entry = specialize(begin, build)
     log_code(entry.sources, _NAME)
     inputs = captured.inputs
     as_given = len(inputs.sources) == len(arguments.leaves) and not inputs.numbers and not inputs.held
     views = any(isinstance(output, ViewOfInput | ViewOfBase) for output in signature.outputs)
-    minds_inference = views or signature.mutations.write_data or bool(signature.mutations.metadata_mutations)
+    minds_inference = views or signature.mutations.mutates_data or bool(signature.mutations.of_metadata)
     return _Compiled(entry.call, None if as_given else inputs.tensors, minds_inference)
-
-
-def _trace(captured: Captured, arguments: Arguments, options: Options) -> JointTrace:
-    solver = _torch.current_solver()
-    sizes = GivenSizes(solver, captured.examples)
-    if sizes:
-        return trace_arguments(captured, arguments, options.replaced, sizes)
-    try:
-        return trace_arguments(captured, arguments, options.replaced)
-    except DataDependentError:
-        if solver is None:
-            raise
-        return trace_arguments(captured, arguments, options.replaced, GivenSizes(solver, {}))

@@ -44,9 +44,9 @@ class Scope(NamedTuple):
         mutations, changes = signature.mutations, signature.changes
         return Scope(
             views=tuple(signature.views),
-            writes=mutations.write_data,
+            writes=mutations.mutates_data,
             bases=tuple(tuple(signature.leaf_numbers[slot] for slot in base.slots) for base in mutations.bases),
-            seen_by_autograd=tuple(i for i, _ in mutations.autograd_mutations),
+            seen_by_autograd=tuple(mutations.under_autograd),
             differentiates=signature.grad_modes[0] or signature.needs_backward,
             lists=any(change.table.kind in ("elements", "items") for change in changes),
             absent=tuple((position, names) for position, names in signature.assumptions.absent),

@@ -13,6 +13,7 @@ class TraceOptions:
     Attributes:
         views: Where the user finds tensors that are traced as views. See Note [Views of one tensor].
         data_dependent_sizes: Whether sizes that depend on data are symbols, though no size of an input is one.
+        values_fix_sizes: Whether the call decides which size one is that depends on data.
         looks_at_branches: Whether the call decides which branch of `torch.cond` is recorded, and not both are.
         fused_lstm: Whether an LSTM may run as an operator of oneDNN, which has no symbolic sizes in training.
         with_grad: Whether the program reads, or changes, the `.grad` of inputs, which are inputs, too, then.
@@ -21,6 +22,7 @@ class TraceOptions:
 
     views: frozenset[str] = frozenset()
     data_dependent_sizes: bool = False
+    values_fix_sizes: bool = False
     looks_at_branches: bool = False
     fused_lstm: bool = True
     with_grad: bool = False

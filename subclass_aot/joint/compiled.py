@@ -18,7 +18,7 @@ from subclass_aot.joint.checked import checked, refuse_undecomposed
 from subclass_aot.joint.joint import Joint
 from subclass_aot.options import Options, compile_trace
 from subclass_aot.runtime import CompiledGraphs, Entry, PartitionFn, make_entry
-from subclass_aot.specializations import container_alias_guard
+from subclass_aot.specializations import entry_of
 from subclass_aot.trace import JointTrace, is_tracing, one_at_a_time
 
 
@@ -166,8 +166,7 @@ class BoundJoint:
         with one_at_a_time:
             arguments = Arguments.of(self.fn, args, kwargs, joint.call.with_grad).parameters_first()
             joint.call.refuse_other(arguments, signature)
-            asked = container_alias_guard(self.fn, arguments, signature)
-            entry = self._entry = make_entry(arguments, signature, self._graphs, modes, containers_unaliased=asked)
+            entry = self._entry = entry_of(self.fn, arguments, signature, self._graphs, modes)
         leaves, treespec = flatten((args, kwargs))
         return _first_call(entry, (args, kwargs, leaves, treespec, modes))
 

@@ -16,7 +16,6 @@ from subclass_aot.backends import Fakes, resolve
 from subclass_aot.call import Arguments
 from subclass_aot.descriptors import InputDescriptor, OutputDescriptor, describe, descriptor_of
 from subclass_aot.errors import TraceError
-from subclass_aot.graph import Retrace, TraceOptions
 from subclass_aot.joint import messages
 from subclass_aot.joint.checked import notes_of, spec_of
 from subclass_aot.joint.records import JointInput, JointOutput, leaves_of, records
@@ -24,7 +23,7 @@ from subclass_aot.joint.traced_call import TracedCall
 from subclass_aot.meta import Spec, new_leaf
 from subclass_aot.signature import JointSignature
 from subclass_aot.sizes import DynamicPolicy
-from subclass_aot.trace import JointTrace, trace_arguments
+from subclass_aot.trace import Attempt, JointTrace, specialize, trace_arguments
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -239,17 +238,20 @@ def trace_joint(
     """
     if _torch.inside_transform():
         raise TraceError(messages.TRANSFORMED)
-    options = TraceOptions()
     replaced = resolve(decompositions).decompositions() if isinstance(decompositions, str) else decompositions or {}
+
+    def begin(with_grad: bool = False, failure: Exception | None = None) -> Attempt | None:
+        if failure is not None:
+            return None
+        arguments = Arguments.of(fn, args, kwargs, with_grad).parameters_first()
+        return Attempt(arguments, DynamicPolicy(dynamic).next(arguments))
+
+    def build(attempt: Attempt) -> Joint:
+        trace = trace_arguments(fn, attempt, replaced)
+        return _joint(fn, attempt.arguments, trace, frozenset(map(str, replaced)))
+
     with _torch.classes_see_nothing():
-        while True:
-            arguments = Arguments.of(fn, args, kwargs, options.with_grad).parameters_first()
-            try:
-                trace = trace_arguments(fn, arguments, replaced, DynamicPolicy(dynamic).next(arguments))
-            except Retrace as found:  # with the gradients of inputs
-                options = found.options(options)
-            else:
-                return _joint(fn, arguments, trace, frozenset(map(str, replaced)))
+        return specialize(begin, build)
 
 
 def _joint(fn: Callable[..., Any], arguments: Arguments, trace: JointTrace, replaced: frozenset[str]) -> Joint:

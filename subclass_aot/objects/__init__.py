@@ -9,11 +9,9 @@ from subclass_aot.objects.holders import Holder as Holder
 from subclass_aot.objects.nodes import sized as sized
 from subclass_aot.objects.object_guards import ObjectGuards as ObjectGuards
 from subclass_aot.objects.untracked_state import NotStepped as NotStepped
-from subclass_aot.objects.walk import Contents as Contents
 from subclass_aot.objects.walk import Objects as Objects
 from subclass_aot.objects.walk import parts_of as parts_of
 from subclass_aot.objects.walk import refuse_key as refuse_key
-from subclass_aot.objects.walk import restore as restore
 from subclass_aot.objects.ways import Entry as Entry
-from subclass_aot.objects.ways import Pinned as Pinned
+from subclass_aot.objects.ways import Named as Named
 from subclass_aot.objects.ways import Way as Way

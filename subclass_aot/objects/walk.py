@@ -37,7 +37,7 @@ from subclass_aot.objects.nodes import (
     with_other_ids,
 )
 from subclass_aot.objects.untracked_state import NotStepped, generators, is_stepped, refuse_changed, state_of
-from subclass_aot.objects.ways import Entry, Pinned, Way
+from subclass_aot.objects.ways import Entry, Named, Pinned, Way
 from subclass_aot.tables import (
     ATOMS,
     HOOKS,
@@ -88,6 +88,7 @@ class Objects:
         leaves: The nodes of flattened arguments, by their positions.
         watched: What cannot be walked, and gives its state.
         identities: Tensors that the objects may know by their ids, by these.
+        named: Objects of the call that are the same at each, by their paths.
         reached: The positions of classes, and of their methods that may run.
     """
 
@@ -105,6 +106,7 @@ class Objects:
         self.leaves: dict[int, Node] = {}
         self.watched: list[Watched] = []
         self.identities: dict[int, torch.Tensor] = {}
+        self.named: Mapping[str, Any] = {}
         self._changing = changing
         self._extras = extras
         self._whole_modules = whole_modules
@@ -138,6 +140,15 @@ class Objects:
         node = self._node(value, path, way or Way(path), pinned)
         self.walk()
         return node
+
+    def way_to(self, value: object, path: str) -> Way:
+        """Returns how to get to an object that is the same at each call.
+
+        Args:
+            value: The object.
+            path: Its path, if it is one of `named`.
+        """
+        return Way(Named(path) if self.named.get(path) is value else Pinned(value))
 
     def leaf(self, position: int, value: object, path: str) -> None:
         """Walks everything that a flattened argument leads to."""
@@ -284,10 +295,17 @@ class Objects:
             try:
                 yield
             finally:
-                restore(before)
+                Objects.restore(before)
         except BaseException:
-            restore(before)  # again, since a signal may have come in the middle of the first time
+            Objects.restore(before)  # again, since a signal may have come in the middle of the first time
             raise
+
+    @staticmethod
+    def restore(before: Iterable[tuple[Table, object, list[tuple[Any, Any]]]]) -> None:
+        """Makes objects hold what was read of their tables."""
+        for table, holder, contents in before:
+            if not Table.same(table.read(holder), contents):  # most are as they were, and writing costs more
+                table.write(holder, contents)
 
     def put(
         self, values: Sequence[Any], fake: Callable[[Holder], Any], stand_ins: bool, ids: Mapping[int, int]
@@ -409,17 +427,6 @@ class Objects:
         if way.steps or not isinstance(entry, Entry) or entry.table.kind not in ("cells", "globals"):
             return False
         return only_appends(self.holders[entry.holder].value.__code__, entry.key)
-
-
-Contents = list[tuple[Table, object, list[tuple[Any, Any]]]]
-"""Tables of objects, with what was read of them."""
-
-
-def restore(before: Contents) -> None:
-    """Makes objects hold what they held."""
-    for table, holder, contents in before:
-        if not Table.same(table.read(holder), contents):  # most are as they were, and writing costs more
-            table.write(holder, contents)
 
 
 def _is_more(node: Node) -> bool:

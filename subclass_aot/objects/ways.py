@@ -8,9 +8,15 @@ from typing import Any, NamedTuple
 from subclass_aot.tables import Table
 
 
+class Named(NamedTuple):
+    """An object of the call that is the same at each: a module, or what the function holds, by its path."""
+
+    path: str
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Pinned:
-    """An object that is the same at each call."""
+    """An object that is the same at each call, and that no path of the call leads to: a class, or a function of one."""
 
     value: object
 
@@ -33,11 +39,11 @@ class Way(NamedTuple):
     """A path to an object.
 
     Attributes:
-        start: A name in generated code, such as `args`; or an object, or an entry of one.
+        start: A name in generated code, such as `args`; or an object of the call or another one, or an entry of one.
         steps: Positions and attributes from there, such as those of tuples on the way, or `REFERENT`.
     """
 
-    start: str | Pinned | Entry
+    start: str | Named | Pinned | Entry
     steps: tuple[int | str, ...] = ()
 
     def then(self, step: int | str) -> Way:

@@ -6,14 +6,14 @@ import functools
 import types
 import weakref
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from subclass_aot import _torch
 from subclass_aot.codegen import Source
-from subclass_aot.objects import Entry, Pinned, Way, nodes
+from subclass_aot.objects import Entry, Named, Way, nodes
 from subclass_aot.outcome.recipes import (
     FOR_BACKWARD,
     Change,
@@ -44,7 +44,13 @@ def emit_start(source: Source, outcome: Outcome) -> None:
         source.line(f"{_KEPT_STATE} = {source.const(torch.get_rng_state, 'get_rng_state')}()")
 
 
-def emit_finish(source: Source, outcome: Outcome, values: Sequence[str], results: Sequence[str]) -> str:
+def emit_finish(
+    source: Source,
+    outcome: Outcome,
+    values: Sequence[str],
+    results: Sequence[str],
+    named: Mapping[str, object] = types.MappingProxyType({}),
+) -> str:
     """Appends what makes the result of a program of flat ones, and changes objects as the program did.
 
     Args:
@@ -53,11 +59,14 @@ def emit_finish(source: Source, outcome: Outcome, values: Sequence[str], results
         outcome: What is made of the flat results.
         values: An expression for each tensor of the call.
         results: An expression for each flat result.
+        named: The objects of the call that are the same at each, by their paths.
 
     Returns:
         An expression of what the program returns.
     """
-    return _Writer(source, outcome, values, results).write()
+    writer = _Writer(source, outcome, values, results)
+    writer.named = named
+    return writer.write()
 
 
 class _Writer:
@@ -68,6 +77,7 @@ class _Writer:
         self.results = results
         self.objects: list[str] = []
         self.new: dict[int, str] = {}
+        self.named: Mapping[str, object] = {}
 
     def write(self) -> str:
         for way in self.outcome.objects:  # all of them first: what is put anywhere may change the way
@@ -105,12 +115,14 @@ class _Writer:
         match way.start:
             case Entry(holder, table, key):
                 text = self.element(self.objects[holder], table, key)
-            case Pinned():
-                text = self.source.const(way.start.value, "object")
+            case Named(path):
+                text = self.source.const(self.named[path], "object")
             case "values":
                 text = self.values[int(steps.pop(0))]
             case str(text):
                 pass
+            case pinned:
+                text = self.source.const(pinned.value, "object")
         for step in steps:
             if step == REFERENT:
                 text = f"{self.source.const(referent, 'referent')}({text})"

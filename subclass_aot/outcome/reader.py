@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import optree
@@ -13,7 +12,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.errors import DataDependentError, MutationError, TraceError
 from subclass_aot.meta import MetaTensor
-from subclass_aot.objects import Entry, Holder, NotStepped, Objects, Pinned, Way, same_constant
+from subclass_aot.objects import Entry, Holder, NotStepped, Objects, Way, same_constant
 from subclass_aot.outcome.recipes import (
     Change,
     Given,
@@ -287,7 +286,8 @@ class Reader:
             holder = self.seen.holders[position]
             way = holder.way
             if isinstance(holder.value, torch.nn.Module):  # it is the same at each call, wherever it was met
-                way = Way(Pinned(holder.value))
+                paths = [path for path, part in self.seen.named.items() if part is holder.value]
+                way = self.seen.way_to(holder.value, *paths[:1] or [""])
             if isinstance(way.start, Entry):
                 holder_at = self.object_at(way.start.holder)
                 way = way._replace(start=way.start._replace(holder=holder_at, key=self._found(way.start.key, holder)))
@@ -313,7 +313,7 @@ class Reader:
             if changed:
                 table = Table("attributes", only=tuple(changed))
                 before, after = ([(n, each[n]) for n in changed if n in each] for each in (held, now))
-                yield replace(self.change(self.at(way), path, table, before, after), of_context=True)
+                yield self.change(self.at(way), path, table, before, after)
 
     def at(self, way: Way) -> int:
         """Returns the position of what generated code gets to so."""

@@ -156,7 +156,6 @@ class Change:
         removed: Keys that are gone. If everything is put in anew, all.
         assigned: Keys and what stands there, those that are new or another; all elements of a list, or the new ones.
         appended: Whether the elements in `assigned` come after those of before.
-        of_context: Whether the object is a wrapper, and these are attributes of which its class makes the context.
     """
 
     object: int
@@ -165,7 +164,6 @@ class Change:
     removed: tuple[Recipe, ...]
     assigned: Recipes
     appended: bool = False
-    of_context: bool = False
 
     @staticmethod
     def of_memory(tensor: int, path: str, result: Leaf) -> Change:
@@ -205,10 +203,6 @@ class Expected:
     table: Table
     stood: tuple[Stood, ...]
     is_whole: bool
-
-
-RECIPES = (Leaf, Given, Tuple, New, Weak, Identity, Literal, Change, Expected, Stood)
-"""The classes of which an outcome is made, and which are the same in each process."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -260,12 +254,6 @@ class Outcome:
         return found
 
     @property
-    def assigned_data(self) -> dict[int, int]:
-        """The positions of results whose memory tensors of the call get, with the positions of these."""
-        pairs = [(c.assigned[0][1], self.objects[c.object]) for c in self.changes if c.table.kind == "data"]
-        return {leaf.position: int(way.steps[0]) for leaf, way in pairs if isinstance(leaf, Leaf)}
-
-    @property
     def assigned_paths(self) -> set[str]:
         """Where the user finds what is put into objects at keys that are the same at each call."""
         pairs = [(change, key) for change in self.changes for key, _ in change.assigned]
@@ -287,3 +275,7 @@ class Outcome:
         return dataclasses.replace(
             self, assigned=assigned, generator=generator, keeps_generator=keeps_generator, default_dtype=default_dtype
         )
+
+
+RECIPES = (Leaf, Given, Tuple, New, Weak, Identity, Literal, Change, Expected, Stood, NewObject, Outcome)
+"""The classes of which an outcome is made."""

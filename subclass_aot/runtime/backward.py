@@ -72,7 +72,7 @@ def write_backward(
         source.line(f"{given} = ({', '.join(names)},)")
     for name, tangent in zip(names, signature.tangents, strict=True):
         tangents += _tangent(source, name, tangent, symints, given)
-    live = [source.fresh("live") for _ in signature.mutations.backward_writes]
+    live = [source.fresh("live") for _ in signature.mutations.in_backward]
     if live:
         source.line(f"({', '.join(live)},) = ctx.live")
     inputs = sizes + saved + tangents + live

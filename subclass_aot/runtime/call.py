@@ -52,18 +52,17 @@ def emit_call(
     """
     signature = convention.signature
     values, leaves = reads.values, list(reads.leaves)
-    changes: dict[int, list[MetadataMutation]] = {}
-    for mutation in signature.mutations.metadata_mutations:
-        changes.setdefault(mutation.input, []).append(mutation)
+    changes = dict(signature.mutations.of_metadata)
     of_views = {p: changes.pop(p) for p in list(changes) if p >= len(signature.inputs)}
-    for position in {*changes, *signature.outcome.assigned_data.values()}:
+    for position in sorted(changes.keys() | signature.mutations.assigned_data.keys()):
         for slot in set(signature.index_map.flat_of(position)).intersection(signature.graph_slots):
             before, leaves[slot] = leaves[slot], source.fresh("leaf")
             source.line(
                 f"{leaves[slot]} = {before}.detach()  # the saved tensor keeps its sizes from before the mutation"
             )
-    for position in signature.mutations.requires_grad_mutations:
-        source.line(f"{values[position]}.requires_grad_()")
+    for mutation in signature.mutations.of_inputs:
+        if mutation.requires_grad_mutation:
+            source.line(f"{values[mutation.input]}.requires_grad_()")
     reads = Reads(values, leaves, reads.listing)
     if function is not None:
         for position in [p for p in changes if _has_gradient_of_its_new_size(convention, p, changes[p])]:
@@ -77,13 +76,15 @@ def emit_call(
         source.line(f"{_reshape(source, of_input)}({values[position]})")
     results = Results(source, signature, values, made, symints)
     if function is not None and convention.runs_first:  # see Note [Made leaves]
-        for result, position in signature.outcome.assigned_data.items():
+        for position, result in signature.mutations.assigned_data.items():
             source.line(f"{values[position]}.data = {results.at(result)}")
         _apply_to_leaves(source, reads, convention, function, ran, results)
-    for (position, _), name in zip(signature.mutations.autograd_mutations, made, strict=False):
-        if position in signature.mutations.counted_before:
-            source.line(f"{source.const(version_counters.uncount, 'uncount')}({values[position]})")
-        source.line(f"{values[position]}.copy_({name})")
+    under_autograd = (mutation for mutation in signature.mutations.of_inputs if mutation.new_value is not None)
+    for mutation, name in zip(under_autograd, made, strict=False):
+        value = values[mutation.input]
+        if mutation.shares_version_counter:
+            source.line(f"{source.const(version_counters.uncount, 'uncount')}({value})")
+        source.line(f"{value}.copy_({name})")
     for position, of_input in of_views.items():  # autograd makes a view again, as it is, after such a write
         source.line(f"{_reshape(source, of_input)}({values[position]})")
     return results.all()
@@ -93,7 +94,7 @@ def _run(source: Source, reads: Reads, convention: Convention, graph: BoxedFunct
     """Appends what runs the forward graph where autograd sees nothing of it."""
     signature = convention.signature
     written = source.fresh("written")
-    if signature.mutations.move_versions:
+    if signature.mutations.moves_versions:
         source.line(f"{written} = {_counters(source, signature, reads)}")
     inputs = f"[{reads.listing(graph_inputs(source, convention, reads.leaves))}]"
     # Of leaves that have gradients, the results have none.
@@ -115,7 +116,7 @@ def _apply(
     beside = source.fresh("non_differentiable")
     source.line(f"{beside} = []")
     given = {"non_differentiable": beside}
-    if convention.signature.mutations.move_versions:
+    if convention.signature.mutations.moves_versions:
         given["written"] = _counters(source, convention.signature, reads)
     _emit_apply(source, reads, convention, function, given, made, [])
     through = convention.through_autograd
@@ -172,12 +173,12 @@ def _emit_apply(
     source.line(f"({through}) = {source.const(function.apply, 'run')}({', '.join([*arguments, *leaves])})")
 
 
-def _has_gradient_of_its_new_size(convention: Convention, position: int, changes: list[MetadataMutation]) -> bool:
+def _has_gradient_of_its_new_size(convention: Convention, position: int, changes: Sequence[MetadataMutation]) -> bool:
     """Returns whether an input got other sizes where autograd does not see it: its gradient has them, too."""
     return position in convention.requires_grad_inputs and not any(change.tracked for change in changes)
 
 
-def _reshape(source: Source, of_input: list[MetadataMutation], is_counted: bool = True) -> str:
+def _reshape(source: Source, of_input: Sequence[MetadataMutation], is_counted: bool = True) -> str:
     """Returns the function that does to an input what the program did to its sizes and strides."""
     return source.const(functools.partial(version_counters.reshape, of_input, is_counted=is_counted), "reshape")
 
@@ -188,16 +189,16 @@ def _counters(source: Source, signature: JointSignature, reads: Reads) -> str:
     """
     slots = (slot for slot in signature.index_map.slots if slot.kind == "leaf")
     slot_of = {(slot.outer, "".join(slot.path)): slot.flat for slot in slots}
-    moved = {slot_of.get(where) for where in signature.mutations.version_bumps}
-    silent = [reads.leaves[slot] for slot in signature.mutations.mutated_leaves if slot not in moved]
+    of_inputs = signature.mutations.of_inputs
+    bumps = [(mutation.input, path) for mutation in of_inputs for path in mutation.version_bumps]
+    moved = {slot_of.get(where) for where in bumps}
+    silent = [reads.leaves[slot] for slot in signature.mutations.in_graph if slot not in moved]
     version_bumps = [
         reads.leaves[slot_of[outer, path]] if path and (outer, path) in slot_of else reads.values[outer] + path
-        for outer, path in signature.mutations.version_bumps
+        for outer, path in bumps
     ]
-    metadata_mutated = [reads.values[mutation.input] for mutation in signature.mutations.metadata_mutations]
-    written = [reads.values[i] for i in signature.mutations.counted_before]
-    version_bumps = (
-        [name for name in version_bumps if name not in metadata_mutated + written] + metadata_mutated + written
-    )
+    repeated = [reads.values[mutation.input] for mutation in of_inputs for _ in mutation.metadata_mutations]
+    repeated += [reads.values[mutation.input] for mutation in of_inputs if mutation.shares_version_counter]
+    version_bumps = [name for name in version_bumps if name not in repeated] + repeated
     find = source.const(version_counters.counters, "counters")
     return f"{find}([{', '.join(silent)}], [{', '.join(version_bumps)}])"

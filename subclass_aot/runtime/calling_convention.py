@@ -60,7 +60,7 @@ class Convention:
         self.graphs = graphs
         self.keeps_inputs = keeps_inputs
         self.keeps_objects = signature.backward_outcome is not None if keeps_objects is None else keeps_objects
-        self.forward_values = [value for _, value in signature.mutations.autograd_mutations]
+        self.forward_values = [*signature.mutations.under_autograd.values()]
         self.forward_values += [o for o in signature.outputs if isinstance(o, Value)]
         self.forward_values += signature.intermediate_bases
         self.through_autograd = [v.requires_grad and signature.needs_backward for v in self.forward_values]
@@ -85,7 +85,7 @@ class Convention:
         See Note [Made leaves]. An input that gets other memory has gradients of its new size and dtype, too, which
         autograd reads of it when the function is applied.
         """
-        assigned = self.signature.outcome.assigned_data.values()
+        assigned = self.signature.mutations.assigned_data
         return any(i >= len(self.signature.inputs) or i in assigned for i in self.requires_grad_inputs)
 
     @property
@@ -95,7 +95,7 @@ class Convention:
         `autograd.Function` has to tell what else there is; a node of the accelerator need not.
         """
         keeps = self.keeps_inputs or self.keeps_objects
-        if self.runs_first or keeps or self.signature.mutations.backward_writes:
+        if self.runs_first or keeps or self.signature.mutations.in_backward:
             return False
         pairs = zip(self.forward_values, self.through_autograd, strict=True)
         dense = [value for value, through in pairs if through and isinstance(value.meta, PlainTensorMeta)]
@@ -113,7 +113,7 @@ class Convention:
 
         `made` is what the graph has computed, where it runs first.
         """
-        written = ["written"] * self.signature.mutations.move_versions
+        written = ["written"] * self.signature.mutations.moves_versions
         beside = ["made"] if self.runs_first else ["non_differentiable", *written]
         objects = ["objects"] * self.keeps_objects
         return ["leaves", *beside, "checked", *objects, *["kept"] * self.keeps_inputs]
@@ -154,8 +154,8 @@ class Convention:
     def _assigned_to_check(self) -> list[tuple[str, int]]:
         """Returns inputs that get memory which is saved: a write through one counts on its own version alone."""
         found, outputs = [], {saved.output for saved in self.graphs.saved} - {None}
-        for i, position in self.signature.outcome.assigned_data.items():
-            value = self.signature.outputs[i]
+        for position, result in self.signature.mutations.assigned_data.items():
+            value = self.signature.outputs[result]
             for leaf in computed_leaves(value) if isinstance(value, Value) and outputs else ():
                 if leaf in outputs or self.graphs.computed[leaf].is_alias:
                     found.append(("input", position))

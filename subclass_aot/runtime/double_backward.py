@@ -114,7 +114,7 @@ def _gradients(
 
 def _through_autograd(signature: JointSignature, values: list[Any], results: list[Any]) -> list[Any]:
     """Returns the tensors that have tangents, in their order."""
-    found = [values[i] for i, value in signature.mutations.autograd_mutations if value.requires_grad]
+    found = [values[i] for i, value in signature.mutations.under_autograd.items() if value.requires_grad]
     made = list(zip(results, signature.outputs, strict=False))  # a state of the generator comes last, and is no result
     found += [r for r, o in made if isinstance(o, Value) and o.requires_grad]
     for position, value in enumerate(signature.intermediate_bases):
@@ -128,9 +128,5 @@ def _through_autograd(signature: JointSignature, values: list[Any], results: lis
 
 def _changed(signature: JointSignature) -> set[int]:
     """Returns the inputs that a call changes."""
-    mutations = signature.mutations
-    changed = {signature.index_map.slots[slot].outer for slot in mutations.mutated_leaves}
-    changed |= {mutation.input for mutation in mutations.autograd_mutations}
-    ways = (signature.outcome.objects[c.object] for c in signature.outcome.changes if c.of_context)
-    changed |= {int(way.steps[0]) for way in ways}
-    return changed | {mutation.input for mutation in mutations.metadata_mutations}
+    found = signature.mutations.of_inputs
+    return {m.input for m in found if m.mutated_leaves or m.metadata_mutations or m.mutates_context}

@@ -120,7 +120,7 @@ def make_entry(
             with source.block(f"with {mode}({enabled}):"):
                 results = emit_call(source, reads, convention, compiled.forward, function)
             source.line(f"{mode}({after})")
-        source.line(f"return {emit_finish(source, signature.outcome, reads.values, results)}")
+        source.line(f"return {emit_finish(source, signature.outcome, reads.values, results, arguments.named)}")
 
     call = write_guarded(
         arguments.with_views(signature.views), signature, state, body, together, containers_unaliased, within_dynamo

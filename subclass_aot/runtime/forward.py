@@ -76,7 +76,7 @@ def emit_forward(
     computed = made.computed
     emit_run(source, [*computed.values(), *made.saved, *made.sizes], graph, inputs, "forward")
     symints = SymintNames.of(computed)
-    if convention.signature.mutations.move_versions:
+    if convention.signature.mutations.moves_versions:
         source.line(f"{source.const(version_counters.settle, 'settle')}({written})")
     _detach(source, convention, computed)
     values = [_wrap(source, value, computed, leaves, symints) for value in convention.forward_values]
@@ -116,7 +116,7 @@ def write_forward(convention: Convention, graph: BoxedFunction) -> Callable[...,
     if made.sizes or symints:
         source.line(f"ctx.sizes = [{', '.join([*made.sizes, *symints])}]")
     source.line("ctx.set_materialize_grads(False)")
-    live = signature.mutations.backward_writes
+    live = signature.mutations.in_backward
     if live:  # not among the saved: backward wants them as they are when it runs
         source.line(f"ctx.live = [{', '.join(leaves[s] for s in live)}]")
     if convention.keeps_objects:
@@ -134,7 +134,7 @@ def _list_of_inputs(source: Source, convention: Convention, leaves: Sequence[str
         return f"[{', '.join(graph_inputs(source, convention, leaves))}]"
     given = (leaf for value in convention.forward_values for leaf in value.leaves)
     read_later = (
-        signature.mutations.backward_writes
+        signature.mutations.in_backward
         or convention.structure
         or any(isinstance(leaf, InputLeaf | AliasOfLeaf) for leaf in given)
     )

@@ -265,8 +265,15 @@ def _describe_backward(trace: JointTrace, backward: fx.GraphModule, saved: Seque
 
 
 def _untouched(signature: JointSignature, placeholders: Sequence[fx.Node]) -> set[fx.Node]:
-    input_of = dict(zip(signature.graph_slots, placeholders, strict=False))
-    return {input_of[slot] for slot in signature.mutations.untouched if slot in input_of}
+    """Returns the leaves of inputs mutated under autograd that the program does not write: `copy_` writes them, too."""
+    node_of, index_map = dict(zip(signature.graph_slots, placeholders, strict=False)), signature.index_map
+    return {
+        node_of[slot]
+        for mutation in signature.mutations.of_inputs
+        if mutation.new_value is not None
+        for slot in index_map.flat_of(mutation.input)
+        if slot in node_of and index_map.slots[slot].kind == "leaf" and slot not in mutation.mutated_leaves
+    }
 
 
 def _write_back(

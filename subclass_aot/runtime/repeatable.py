@@ -62,9 +62,9 @@ def draws_again(signature: JointSignature, graphs: Graphs, repeats_draws: bool) 
     for leaf in signature.made_leaves:
         if leaf.gradient is not None:
             refuse(_MADE_LEAF, str(leaf.output))
-    for position in signature.outcome.assigned_data.values():
+    for position in signature.mutations.assigned_data:
         refuse(_ASSIGNED_DATA, signature.inputs[position].path)
-    for slot in signature.mutations.backward_writes:
+    for slot in signature.mutations.in_backward:
         refuse(_BACKWARD_WRITES, path_of(slot))
     for base in signature.mutations.bases:
         refuse(_SHARED, " and ".join(map(path_of, base.slots)))

@@ -46,7 +46,7 @@ class Results:
     ) -> None:
         self._source, self._signature, self._values = source, signature, values
         self._locals_of, self._symints = locals_of, SymintNames.of(locals_of)
-        start = len(signature.mutations.autograd_mutations)
+        start = len(signature.mutations.under_autograd)
         own = [i for i, output in enumerate(signature.outputs) if isinstance(output, Value)]
         self._made = dict(zip(own, made[start:], strict=False))
         self._bases = list(made[start + len(own) :])

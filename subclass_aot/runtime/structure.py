@@ -104,8 +104,10 @@ class Structure:
         return {name: table.get(key) for name, table, key in self.places}
 
     def contents(self) -> list[tuple[Table, object, list[tuple[Any, Any]]]]:
-        """Returns what all but the tables of tensors hold now, as `Objects.restore` takes it."""
+        """Returns what all but the tables of tensors hold now."""
         return [(table, holder, table.read(holder)) for table, holder in self._tables if table.kind not in HOOKS]
+
+    restore = staticmethod(Objects.restore)
 
     def scalars_noticed(self, note: Callable[[tuple[str, str]], None]) -> AbstractContextManager[None]:
         """Runs a block, and calls `note` with each number and text that is read: its key in `scalars`."""

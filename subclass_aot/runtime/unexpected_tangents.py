@@ -213,7 +213,7 @@ class UnexpectedTangents:
         return _Kind(described, write(signature, graphs, run), reads_objects=trace.reads_objects)
 
     def _backward_of(self, trace: JointTrace) -> fx.GraphModule:
-        if trace.signature.mutations.backward_writes != self._signature.mutations.backward_writes:
+        if trace.signature.mutations.in_backward != self._signature.mutations.in_backward:
             raise NotImplementedError("it would write into other tensors")
         try:
             return backward_from(trace.graph_module, self._saved, num_fwd_outputs=trace.num_forward_outputs)

@@ -62,7 +62,7 @@ def reshape(changes: Sequence[MetadataMutation], tensor: torch.Tensor, is_counte
         _torch.set_versions((tensor,), (max(0, version - len(changes)),))
     if _torch.is_view(tensor):
         tensor.grad_fn  # noqa: B018  # if what it is a view of was written, autograd regenerates it, as it was
-    for _, step, tracked in changes:
+    for step, tracked in changes:
         with torch.set_grad_enabled(tracked):
             step(tensor)
     if has_version and not is_counted:

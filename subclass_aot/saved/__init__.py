@@ -12,7 +12,6 @@ from subclass_aot.saved.file import refusals as refusals
 from subclass_aot.saved.file import write_file as write_file
 from subclass_aot.saved.key import Key as Key
 from subclass_aot.saved.key import key_of as key_of
-from subclass_aot.saved.key import named_objects as named_objects
 from subclass_aot.saved.key import told as told
 from subclass_aot.saved.refused import Refused as Refused
 from subclass_aot.saved.specializations import NO_TRACE as NO_TRACE

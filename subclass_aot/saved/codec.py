@@ -78,7 +78,9 @@ class Encoder:
             expression, beside = _torch.how_often_beside(number)
             return ["Number", self._words(expression), beside, value.index]
         if kind in WORDS:
-            return [WORDS[kind], *(self._field(value, name) for name in names_in(kind))]
+            return [WORDS[kind], *(self.field(value, name) for name in names_in(kind))]
+        if isinstance(value, Symbols):
+            return ["symbols"]
         if is_symbolic(value):
             if not isinstance(value, torch.SymInt):
                 raise Refused(_SYMBOLIC)
@@ -87,7 +89,8 @@ class Encoder:
             raise Refused(_TENSOR)
         return self._other(value, kind)
 
-    def _field(self, value: object, name: str) -> Json:
+    def field(self, value: object, name: str) -> Json:
+        """Returns what a field of a record holds."""
         with at(f".{name}"):
             return self.encode(getattr(value, name))
 
@@ -150,7 +153,7 @@ class Encoder:
             ]
         if is_dataclass(kind):
             self._refuse_other_state(value, kind)
-            return ["object", name_of(kind), *(self._field(value, field.name) for field in fields(kind))]
+            return ["object", name_of(kind), *(self.field(value, field.name) for field in fields(kind))]
         raise Refused(_CANNOT.format(value=value, kind=kind.__qualname__))
 
     def _part(self, value: object, key: object) -> Json:
@@ -193,6 +196,7 @@ class Decoder:
             "symbolic spec": self._symbolic_spec,
             "symint": lambda x: number_of(_one(x), self._symbols()),
             "Number": self._number,
+            "symbols": lambda x: self._symbols(),
             "enum": self._enum,
             "operator": lambda x: operator_named(_one(x)),
             "class": lambda x: find(_one(x)),

@@ -14,8 +14,8 @@ from subclass_aot.meta import MetaTensor, Spec, new_leaf
 from subclass_aot.passes import new_node
 from subclass_aot.saved.codec import Decoder, Encoder, Json, sized
 from subclass_aot.saved.names import FUNCTIONS, name_of_operator, operator_named
+from subclass_aot.saved.records import NodeAt
 from subclass_aot.saved.refused import Refused, at
-from subclass_aot.saved.stand_ins import NodeAt
 
 _NUMBER = "{node} is a number that depends on data, or no whole number. Compile with dynamic=False"
 _FUNCTION = "it runs {target}, which is a function of Python, and no operator"

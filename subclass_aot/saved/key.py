@@ -18,7 +18,6 @@ from typing import Any, assert_never
 import torch
 
 from subclass_aot._stack import pass_on_interruption
-from subclass_aot.call import Arguments
 from subclass_aot.facts import Fact, Facts, Kind, source_of, words_of
 from subclass_aot.facts import fact as values
 from subclass_aot.saved.codec import Encoder
@@ -30,11 +29,6 @@ _SYMBOL = "it is a number that the function changes itself, and a symbol"
 _GRADIENTS = "the function reads or changes the gradients of its inputs"
 _WEAK = "it is a weak reference to something that is not walked"
 _OPAQUE = "it is of {kind}, and neither a file nor pickle can say what it holds: {error}"
-
-
-def named_objects(arguments: Arguments) -> dict[str, Any]:
-    """Returns the objects of a call that are the same at each, by their paths."""
-    return {path: part for path, part in reversed([*arguments.held, *arguments.modules])}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from subclass_aot import descriptors, outputs, views
 from subclass_aot.aliasing import Base
@@ -15,38 +15,34 @@ from subclass_aot.flatten import (
     SubclassCreationMeta,
 )
 from subclass_aot.graph import Look
-from subclass_aot.objects import Entry
-from subclass_aot.outcome import RECIPES
-from subclass_aot.saved.stand_ins import (
-    NamedObject,
-    NodeAt,
-    SavedBackward,
-    SavedGraphs,
-    SavedNew,
-    SavedOutcome,
-    SavedSignature,
-    SavedSize,
-    SavedSymbols,
-    SavedWay,
-)
+from subclass_aot.objects import Entry, Named, Way
+from subclass_aot.outcome import RECIPES, BackwardOutcome
+from subclass_aot.saved.sizes import SavedSize, SavedSymbols
 from subclass_aot.signature import (
     Absent,
-    AutogradMutation,
+    Assumptions,
     Beginning,
     Input,
+    InputMutation,
     MadeLeaf,
     MetadataMutation,
     Mutations,
     TangentSpec,
-    VersionBump,
 )
 from subclass_aot.tables import Table
+
+
+class NodeAt(NamedTuple):
+    """A node of a graph, by its position."""
+
+    position: int
+
 
 _DESCRIPTORS = [
     cls
     for cls in vars(descriptors).values()
     if isinstance(cls, type) and issubclass(cls, descriptors.Descriptor) and not cls.__name__.startswith("_")
-    and hasattr(cls, "__dataclass_fields__") and cls is not descriptors.AutogradMutation
+    and hasattr(cls, "__dataclass_fields__")
 ]  # fmt: skip
 
 RECORDS: dict[str, Any] = {
@@ -57,25 +53,13 @@ RECORDS: dict[str, Any] = {
         *(outputs.InputLeaf, outputs.AliasOfLeaf, outputs.Value, outputs.SameAsInput, outputs.SameAsOutput),
         *(outputs.ViewOfInput, outputs.ViewOfBase, outputs.Constant, outputs.ComputedSymints),
         *(views.Chain, views.Step, views.SymintAt, views.Strided),
-        *(
-            Base,
-            Absent,
-            Beginning,
-            Input,
-            MadeLeaf,
-            MetadataMutation,
-            AutogradMutation,
-            VersionBump,
-            Mutations,
-            TangentSpec,
-        ),
-        *(SavedSignature, SavedGraphs, SavedSymbols, SavedSize, NodeAt, Look),
-        *(*RECIPES, Entry, Table),
-        *(SavedOutcome, SavedBackward, SavedNew, SavedWay, NamedObject),
+        *(Base, Absent, Assumptions, Beginning, Input, InputMutation, MadeLeaf),
+        *(MetadataMutation, Mutations, TangentSpec),
+        *(SavedSymbols, SavedSize, NodeAt, Look),
+        *(*RECIPES, BackwardOutcome, Way, Named, Entry, Table),
     )
 }
 """By the word that files have for them."""
-RECORDS["WriteSeenByAutograd"] = descriptors.AutogradMutation  # there are two classes of that name
 
 WORDS: dict[type, str] = {cls: word for word, cls in RECORDS.items()}
 """By class."""

@@ -1,130 +1,77 @@
-"""Signatures as records without anything that belongs to one process, and back."""
+"""Signatures as JSON, and back. A signature is data; what a file leaves out of it follows from the rest."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Collection
 
 from subclass_aot.errors import JointGraphError
 from subclass_aot.flatten import IndexMap
-from subclass_aot.objects import Pinned, Way
-from subclass_aot.outcome import BackwardOutcome, NewObject, Outcome
+from subclass_aot.objects import Entry, Named
+from subclass_aot.outcome import Outcome
+from subclass_aot.saved.codec import Decoder, Encoder, Json, sized
 from subclass_aot.saved.refused import Refused, at
-from subclass_aot.saved.stand_ins import NamedObject, SavedBackward, SavedNew, SavedOutcome, SavedSignature, SavedWay
-from subclass_aot.signature import Assumptions, JointSignature
-from subclass_aot.symbols import Symbols
+from subclass_aot.signature import JointSignature
 
 _SYMBOLIC = "it assumes something of numbers that depend on data. Compile with dynamic=False"
+_NO_PATH = "an object of {kind} has no path"
 _NO_OBJECT = "the function that was given has no {path}"
 
-_ASSUMED = ("looks", "read", "beginnings", "absent")
+_NAMES = [field.name for field in dataclasses.fields(JointSignature) if field.name != "index_map"]
 
 
-def saved_signature(signature: JointSignature, pinned: Mapping[int, str]) -> SavedSignature:
-    """Returns a signature as a record.
+def encode_signature(signature: JointSignature, encoder: Encoder) -> Json:
+    """Returns a signature as JSON.
 
     Args:
         signature: It.
-        pinned: The paths of objects that are the same at each call, by the ids of the objects.
+        encoder: What writes its values.
 
     Raises:
         Refused: It has numbers that depend on data, or objects that cannot be named.
     """
-    assumptions = signature.assumptions
-    if assumptions.runtime_asserts:
+    if signature.assumptions.runtime_asserts:
         raise Refused(_SYMBOLIC)
-    with at("outcome"):
-        outcome, later = _saved_outcome(signature.outcome, pinned), signature.backward_outcome
-        backward = None
-        if later is not None:
-            backward = SavedBackward(
-                later.outputs, _saved_outcome(later.outcome, pinned), later.expected, later.retained
-            )
-    given = {
-        field.name: getattr(signature, field.name)
-        for field in dataclasses.fields(SavedSignature)
-        if field.name not in ("outcome", "backward_outcome", *_ASSUMED)
-    }
-    assumed = {name: getattr(assumptions, name) for name in _ASSUMED}
-    return SavedSignature(**given, outcome=outcome, backward_outcome=backward, **assumed)
+    for way in signature.outcome.objects:
+        if not isinstance(way.start, str | Entry | Named):
+            with at("outcome"):
+                raise Refused(_NO_PATH.format(kind=type(way.start.value).__qualname__))
+    return [encoder.field(signature, name) for name in _NAMES]
 
 
-def _saved_outcome(outcome: Outcome, pinned: Mapping[int, str]) -> SavedOutcome:
-    ways = []
-    for way in outcome.objects:
-        start: Any = way.start
-        if isinstance(start, Pinned):
-            if id(start.value) not in pinned:
-                raise Refused(f"an object of {type(start.value).__qualname__} has no path")
-            start = NamedObject(pinned[id(start.value)])
-        ways.append(SavedWay(start, way.steps))
-    new = tuple(map(_saved_new, outcome.new))
-    return SavedOutcome(
-        outcome.result, new, tuple(ways), outcome.changes, outcome.assigned, outcome.generator, outcome.keeps_generator,
-        outcome.default_dtype, outcome.attributes, outcome.kept,
-    )  # fmt: skip
-
-
-def _saved_new(new: NewObject) -> SavedNew:
-    return SavedNew(new.cls, new.is_registered, new.metadata, new.parts, new.tables, new.like)
-
-
-def signature_of(saved: SavedSignature, named: Mapping[str, Any], symbols: Symbols | None = None) -> JointSignature:
-    """Makes the inverse of `saved_signature`.
+def read_signature(written: Json, decoder: Decoder, named: Collection[str]) -> JointSignature:
+    """Returns the inverse of `encode_signature`.
 
     Args:
-        saved: The record.
-        named: The objects that are the same at each call, by their paths.
-        symbols: The symbols in it.
+        written: What that gave.
+        decoder: What reads its values.
+        named: The paths of objects that the call has.
 
     Raises:
         Refused: An object, or the pytree of a class, is not there.
     """
-    with at("outcome"):
-        outcome, later, backward = _outcome(saved.outcome, named), saved.backward_outcome, None
-        if later is not None:
-            backward = BackwardOutcome(later.outputs, _outcome(later.outcome, named), later.expected, later.retained)
-    index_map = IndexMap.of(given.meta for given in saved.inputs)
-    assumptions = Assumptions(symbols, **{name: getattr(saved, name) for name in _ASSUMED})
-    return JointSignature(
-        saved.inputs, index_map, saved.views, saved.mutations, saved.outputs, saved.intermediate_bases,
-        saved.made_leaves, outcome, saved.tangents, assumptions, saved.grad_modes, backward,
-    )  # fmt: skip
+    parts = {name: decoder.decode(part) for name, part in zip(_NAMES, sized(written, len(_NAMES)), strict=True)}
+    signature = JointSignature(index_map=IndexMap.of(given.meta for given in parts["inputs"]), **parts)
+    _check_there(signature.outcome, named)
+    if signature.backward_outcome is not None:
+        _check_there(signature.backward_outcome.outcome, named)
+    return signature
 
 
-def _outcome(out: SavedOutcome, named: Mapping[str, Any]) -> Outcome:
-    ways, new = tuple(_way(way, named) for way in out.objects), tuple(map(_new, out.new))
-    return Outcome(
-        out.result, new, ways, out.changes, out.assigned, out.generator, out.keeps_generator, out.default_dtype,
-        out.attributes, out.kept,
-    )  # fmt: skip
+def _check_there(outcome: Outcome, named: Collection[str]) -> None:
+    for way in outcome.objects:
+        if isinstance(way.start, Named) and way.start.path not in named:
+            raise Refused(_NO_OBJECT.format(path=way.start.path))
+    for new in outcome.new:
+        if new.is_registered:
+            try:
+                new.unflatten()
+            except JointGraphError as error:
+                raise Refused(str(error)) from error
 
 
-def _way(way: SavedWay, named: Mapping[str, Any]) -> Way:
-    if not isinstance(way.start, NamedObject):
-        return Way(way.start, way.steps)
-    if way.start.path not in named:
-        raise Refused(_NO_OBJECT.format(path=way.start.path))
-    return Way(Pinned(named[way.start.path]), way.steps)
-
-
-def _new(new: SavedNew) -> NewObject:
-    made = NewObject(new.cls, new.is_registered, new.metadata, new.parts, new.tables, new.like)
-    if new.is_registered:
-        try:
-            made.unflatten()
-        except JointGraphError as error:
-            raise Refused(str(error)) from error
-    return made
-
-
-def needs_function(saved: SavedSignature, is_of_call: Callable[[str], bool]) -> str:
+def needs_function(signature: JointSignature, is_of_call: Callable[[str], bool]) -> str:
     """Returns the path of something that only the function has, and that a call needs; "" if there is nothing."""
-    for given in saved.inputs:
-        if not is_of_call(given.path):
-            return given.path
-    for way in saved.outcome.objects:
-        if isinstance(way.start, NamedObject) and not is_of_call(way.start.path):
-            return way.start.path
-    return ""
+    paths = [given.path for given in signature.inputs]
+    paths += [way.start.path for way in signature.outcome.objects if isinstance(way.start, Named)]
+    return next((path for path in paths if not is_of_call(path)), "")

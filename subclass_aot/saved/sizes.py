@@ -8,15 +8,46 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from subclass_aot import _torch
 from subclass_aot.saved.refused import Refused, at
-from subclass_aot.saved.stand_ins import SavedSize, SavedSymbols
 from subclass_aot.symbols import Symbols
 
 OTHERWISE = "its symbolic sizes cannot be told to another solver: {what}. Compile with dynamic=False"
 NOT_SO = "{written!r:.80} is assumed, and is not so in the example"
+
+
+class SavedSize(NamedTuple):
+    """A symbol.
+
+    Attributes:
+        where: Where the call has it, such as `args[0].size(1)`.
+        hint: The size of the example.
+        least: The least value that fits; None where there is none.
+        most: The greatest value that fits.
+    """
+
+    where: str
+    hint: int
+    least: int | None
+    most: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SavedSymbols:
+    """The symbols of a signature.
+
+    Attributes:
+        sizes: The symbols.
+        assumed: What was assumed of them, in order, as lists of words.
+        places: The sizes and strides of the inputs that are made of symbols, each with its text.
+    """
+
+    sizes: tuple[SavedSize, ...]
+    assumed: tuple[Any, ...]
+    places: dict[str, str]
 
 
 def saved_symbols(symbols: Symbols, places: Mapping[str, str]) -> SavedSymbols:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from torch import fx
 
@@ -12,13 +11,12 @@ from subclass_aot.call import Arguments
 from subclass_aot.facts import Modes, Scope, facts_of, is_of_call, words
 from subclass_aot.guards import symbolic_places
 from subclass_aot.runtime import Graphs
-from subclass_aot.saved.codec import Decoder, Encoder, Json
+from subclass_aot.saved.codec import Decoder, Encoder, Json, sized
 from subclass_aot.saved.graphs import GraphReader, encode_graph
 from subclass_aot.saved.key import Key, key_of
 from subclass_aot.saved.refused import at
-from subclass_aot.saved.signatures import needs_function, saved_signature, signature_of
-from subclass_aot.saved.sizes import saved_symbols, symbols_of
-from subclass_aot.saved.stand_ins import SavedGraphs, SavedSymbols
+from subclass_aot.saved.signatures import encode_signature, needs_function, read_signature
+from subclass_aot.saved.sizes import SavedSymbols, saved_symbols, symbols_of
 from subclass_aot.signature import JointSignature
 from subclass_aot.specializations import Specialization
 
@@ -44,18 +42,14 @@ def encode_specialization(specialization: Specialization, encoder: Encoder, blob
         of_symbols = None if symbols is None else saved_symbols(symbols, symbolic_places(signature))
         written_symbols = encoder.encode(of_symbols)
     with at("signature"):
-        saved = saved_signature(signature, {id(part): path for path, part in specialization.named.items()})
-        written = encoder.encode(saved)
-    beside = SavedGraphs(
-        tuple((desc, *computed) for desc, computed in graphs.computed.items()),
-        tuple(map(tuple, graphs.saved)),  # type: ignore[arg-type]
-        graphs.num_saved_symints,
-    )
+        written = encode_signature(signature, encoder)
+    computed = {desc: tuple(each) for desc, each in graphs.computed.items()}
+    beside = computed, tuple(map(tuple, graphs.saved)), graphs.num_saved_symints
     document = {
         "scope": specialization.scope,
         "call": key.call,
         "function": key.function,
-        "needs": needs_function(saved, is_of_call),
+        "needs": needs_function(signature, is_of_call),
         "facts": words(specialization.facts),
         "reason": specialization.reason,
         "symbols": written_symbols,
@@ -123,20 +117,20 @@ class SavedSpecialization:
             found.append(NEEDS_FUNCTION.format(path=self.needs))
         return found
 
-    def read(self, named: Mapping[str, Any]) -> Revived:
+    def read(self, named: Collection[str]) -> Revived:
         """Reads all of it.
 
         Args:
-            named: The objects of the call that are the same at each, by their paths.
+            named: The paths of objects that the call has.
 
         Raises:
             Refused: It is not what such a file has.
         """
         decoder = Decoder(self._specs)
         with at("symbols"):
-            symbols = decoder.symbols = None if self.symbols is None else symbols_of(self.symbols)
+            decoder.symbols = None if self.symbols is None else symbols_of(self.symbols)
         with at("signature"):
-            signature = signature_of(decoder.decode(self._written["signature"]), named, symbols)
+            signature = read_signature(self._written["signature"], decoder, named)
         with at("graphs"):
             beside = decoder.decode(self._written["graphs"])
         reader = GraphReader(decoder, self._blobs)
@@ -147,9 +141,7 @@ class SavedSpecialization:
                 graphs[name] = None if written is None else reader.read(written, name.title())
         forward, backward = graphs["forward"], graphs["backward"]
         assert forward is not None
-        computed = {desc: (alias, view) for desc, alias, view in beside.computed}
-        counted = beside.saved, beside.num_saved_symints
-        return Revived(signature, Graphs.without_trace(signature, forward, backward, computed, *counted))
+        return Revived(signature, Graphs.without_trace(signature, forward, backward, *sized(beside, 3)))
 
 
 def _cut(one: str, other: str, width: int = 60) -> tuple[str, str]:

@@ -66,8 +66,9 @@ def forget(solver: object) -> None:
 _TABLES = "subclass_aot_tables"
 
 
-class SizesMustBeKnown(Exception):
-    """Raised in a trace that cannot go on with symbolic sizes: it can with known ones.
+class SizesMustBeKnown(BaseException):
+    """Raised in a trace that cannot go on with symbolic sizes: it can with known ones. No `except Exception` of the
+    program catches it.
 
     Args:
         paths: The inputs whose sizes must be known; none for all of them.

@@ -3,4 +3,6 @@
 from subclass_aot.trace.joint import JointTrace as JointTrace
 from subclass_aot.trace.threads import is_tracing as is_tracing
 from subclass_aot.trace.threads import one_at_a_time as one_at_a_time
+from subclass_aot.trace.trace import Attempt as Attempt
+from subclass_aot.trace.trace import specialize as specialize
 from subclass_aot.trace.trace import trace_arguments as trace_arguments

@@ -25,7 +25,7 @@ from subclass_aot.trace.autograd_graph import gradients_of
 from subclass_aot.trace.backward_outcome import CodeThatRuns, Put, read_put
 from subclass_aot.trace.forward import Forward
 from subclass_aot.trace.inputs import Gradient, TracedInputs, is_graph_value
-from subclass_aot.trace.mutations import backward_writes
+from subclass_aot.trace.mutations import backward_mutations
 from subclass_aot.trace.outputs import part_of
 from subclass_aot.trace.tangents import Tangents
 
@@ -94,7 +94,7 @@ def run_backward(
         if len(tangents.ends) > 1:
             raise TraceError(messages.USED_UP.format(reason=str(error).split(". ")[0])) from error
         return Backward(recorder)
-    mutated_leaves = backward_writes(inputs, both, forward.mutations.bases)
+    mutated_leaves = backward_mutations(inputs, both, forward.mutations.bases)
     if errors and (mutated_leaves or both.mutations.metadata):
         raise RuntimeError(next(iter(errors.values())))  # the trace may be to blame, or has written on the way to it
     if put is not None:

@@ -11,7 +11,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.errors import MutationError
 from subclass_aot.objects import Way, same_constant
-from subclass_aot.outcome import Context, Outcome
+from subclass_aot.outcome import Context
 from subclass_aot.outputs import Output, ViewOfInput
 from subclass_aot.signature import Mutations
 from subclass_aot.tables import ATOMS, object_tables
@@ -89,18 +89,14 @@ def _same(before: list[tuple[Any, Any]], now: list[tuple[Any, Any]]) -> bool:
     return one.keys() == other.keys() and all(same_constant(other[key], value) for key, value in one.items())
 
 
-def refuse_context_changes(
-    outcome: Outcome, paths: Sequence[str], mutations: Mutations, outputs: Iterable[Output]
-) -> None:
+def refuse_context_changes(paths: Sequence[str], mutations: Mutations, outputs: Iterable[Output]) -> None:
     """Refuses what does not go together with another context.
 
     Raises:
         MutationError: The input is written where autograd sees it, or a result is a view of it.
     """
-    ways = [outcome.objects[change.object] for change in outcome.changes if change.of_context]
-    changed = {int(way.steps[0]) for way in ways}
-    written = {position for position, _ in mutations.autograd_mutations}
     viewed = {output.value for output in outputs if isinstance(output, ViewOfInput)}
-    for position in sorted(changed & (written | viewed)):
-        message = _WRITTEN if position in written else _VIEWED
-        raise MutationError(message.format(path=paths[position]))
+    for mutation in mutations.of_inputs:
+        if mutation.mutates_context and (mutation.new_value is not None or mutation.input in viewed):
+            message = _VIEWED if mutation.new_value is None else _WRITTEN
+            raise MutationError(message.format(path=paths[mutation.input]))

@@ -27,7 +27,7 @@ from subclass_aot.trace.autograd_graph import foreign_leaves, has_functions
 from subclass_aot.trace.contexts import contexts_of, refuse_context_changes, unchanged_in_place
 from subclass_aot.trace.inputs import TracedInputs, UserInputs
 from subclass_aot.trace.made_leaves import LeafDescriptor, made_leaves
-from subclass_aot.trace.mutations import check_metadata_mutations, refuse_views_of_mutated_metadata, writes
+from subclass_aot.trace.mutations import check_metadata_mutations, mutations_of, refuse_views_of_mutated_metadata
 from subclass_aot.trace.outputs import OutputReader, is_traced
 from subclass_aot.trace.tangents import Tangents
 
@@ -115,17 +115,17 @@ def run_forward(
     results, outcome = _with_process(results, outcome, recorder, None if left is dtype else left)
 
     results, outcome = with_assigned_data(results, outcome, inputs, recorder)
-    metadata_mutations = check_metadata_mutations(inputs, user, recorder)
+    of_metadata = check_metadata_mutations(inputs, user, recorder)
     metadata_mutated = [tensor for tensor, *_ in recorder.mutations.metadata]
     listeners = recorder.listeners
     asked = listeners.lazy_views.stand_for, listeners.mutated_views.loses_gradient
     reader = OutputReader(inputs.seen, inputs.leaves, recorder.lift, not inference, metadata_mutated, *asked)
-    mutations = writes(inputs, user, recorder, reader, metadata_mutations)
+    mutations = mutations_of(inputs, user, recorder, reader, of_metadata, outcome)
     outputs = reader.read(results)
     for output in outputs:
         if isinstance(output, Constant) and isinstance(output.value, torch.Tensor):
             other_threads.refuse_made_elsewhere(recorder.graph, output.value)
-    refuse_context_changes(outcome, inputs.plan.paths, mutations, outputs)
+    refuse_context_changes(inputs.plan.paths, mutations, outputs)
     refuse_views_of_mutated_metadata(inputs, user, recorder, mutations, outputs)
     recorder.listeners.lazy_views.refuse_stale(*reader.computed.values())
     recorder.mutations.refuse_outdated([x for x in results if isinstance(x, torch.Tensor)])
@@ -193,7 +193,7 @@ def _through_autograd(
     """Returns what autograd may go through: new values of inputs, results, and what several results are views of."""
     through: dict[OutputDescriptor, tuple[torch.Tensor, Value]] = {
         descriptors.AutogradMutation(inputs.plan.descs[i]): (inputs.traced[i], value)
-        for i, value in mutations.autograd_mutations
+        for i, value in mutations.under_autograd.items()
     }
     first_of: dict[int, int] = {}
     for i, (tensor, output) in enumerate(zip(results, outputs, strict=True)):

@@ -27,7 +27,7 @@ from subclass_aot.trace.beginnings import beginnings
 from subclass_aot.trace.forward import Forward, run_forward
 from subclass_aot.trace.inputs import InputPlan, TracedInputs, UserInputs, plan_inputs, trace_inputs
 from subclass_aot.trace.made_leaves import described
-from subclass_aot.trace.mutations import requires_grad_mutations
+from subclass_aot.trace.mutations import requires_grad_mutations, with_backward
 from subclass_aot.trace.surroundings import recording, with_symbols
 from subclass_aot.trace.tangents import Tangents
 from subclass_aot.trace.threads import one_at_a_time
@@ -177,11 +177,8 @@ def _joint(inputs: TracedInputs, forward: Forward, backward: Backward) -> JointT
     assumptions = Assumptions(
         symbols, asserts, forward.looks, read_values, beginnings(inputs, begins_read), forward.absent
     )
-    mutations = dataclasses.replace(
-        forward.mutations,
-        requires_grad_mutations=requires_grad_mutations(inputs, bool(forward.looks or asserts)),
-        backward_writes=backward.mutated_leaves,
-    )
+    requires_grad = requires_grad_mutations(inputs, bool(forward.looks or asserts))
+    mutations = with_backward(forward.mutations, inputs.plan.index_map, backward.mutated_leaves, requires_grad)
     outcome = forward.outcome
     if forward.after is not None:
         objects, kept = forward.after.extended(outcome)
@@ -209,8 +206,7 @@ def _graph(inputs: TracedInputs, forward: Forward, backward: Backward) -> fx.Gra
     """Returns the graph of what was recorded, without writes and without what nobody reads."""
     plan, recorder, found = inputs.plan, backward.recorder, forward.mutations
     written, live = (
-        [recorder.node_of(inputs.leaves[slot]) for slot in slots]
-        for slots in (found.mutated_leaves, backward.mutated_leaves)
+        [recorder.node_of(inputs.leaves[slot]) for slot in slots] for slots in (found.in_graph, backward.mutated_leaves)
     )
     numbers = {} if backward.put is None else backward.put.numbers
     bases = {SyntheticBase(tuple(map(plan.desc_of, base.slots))): base for base in found.bases}

@@ -89,12 +89,11 @@ def described(
     Raises:
         MutationError: A leaf would have to be made of an input after its write, and before it.
     """
-    written = {mutation.input for mutation in mutations.autograd_mutations}
     found = []
     for desc, leaf in leaves.items():
         output = outputs[desc.index] if isinstance(desc, PlainOutput) else None
         gradient, reach = gradients.get(desc, (None, ()))
-        if gradient is not None and isinstance(output, ViewOfInput) and output.value in written:
+        if gradient is not None and isinstance(output, ViewOfInput) and output.value in mutations.under_autograd:
             raise MutationError(messages.LEAF_OF_MUTATED.format(leaf=desc, path=paths[output.value]))
         meta = FlattenPlan.of([leaf]).metas[0]
         found.append(MadeLeaf(desc, meta, isinstance(leaf, torch.nn.Parameter), gradient, reach))

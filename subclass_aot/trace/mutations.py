@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+import dataclasses
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 
 import torch
 
 from subclass_aot import _torch, descriptors
 from subclass_aot.aliasing import Base, bases_of, has_internal_overlap, is_autograd_leaf, storage_groups, versions
 from subclass_aot.errors import MutationError
+from subclass_aot.flatten import IndexMap
 from subclass_aot.graph import Recorder, Retrace, messages
 from subclass_aot.meta import MetaTensor, Storage
+from subclass_aot.outcome import Leaf, Outcome
 from subclass_aot.outputs import AliasOfLeaf, InputLeaf, Output, Value, ViewOfInput
-from subclass_aot.signature import AutogradMutation, MetadataMutation, Mutations, VersionBump
+from subclass_aot.signature import InputMutation, MetadataMutation, Mutations
 from subclass_aot.trace.input_views import check_histories, check_shared_fields
 from subclass_aot.trace.inputs import TracedInputs, UserInputs
 from subclass_aot.trace.outputs import OutputReader
 
+OfMetadata = Mapping[int, list[MetadataMutation]]
+"""The metadata mutations of inputs, and of views after these, by position."""
 
-def check_metadata_mutations(
-    inputs: TracedInputs, user: UserInputs, recorder: Recorder
-) -> tuple[MetadataMutation, ...]:
-    """Finds the operators that mutated the metadata of an input.
+
+def check_metadata_mutations(inputs: TracedInputs, user: UserInputs, recorder: Recorder) -> OfMetadata:
+    """Finds the operators that mutated the metadata of inputs.
 
     Raises:
         MutationError: The function did to an input what a graph cannot do.
@@ -37,16 +41,15 @@ def check_metadata_mutations(
             raise MutationError(messages.HOOKED_INPUT.format(path=path))
         if not user.arguments.with_grad and traced.is_leaf and traced.grad is not before.grad:
             raise Retrace(with_grad=True)
-    found = tuple(
-        MetadataMutation(i, step, tracked)
-        for tensor, step, tracked in recorder.mutations.metadata
-        for i, traced in enumerate(inputs.seen)
-        if tensor is traced
-    )
+    found: dict[int, list[MetadataMutation]] = {}
+    for tensor, step, tracked in recorder.mutations.metadata:
+        for i, traced in enumerate(inputs.seen):
+            if tensor is traced:
+                found.setdefault(i, []).append(MetadataMutation(step, tracked))
     count = len(inputs.traced)
-    metadata_mutated = {mutation.input for mutation in found if mutation.input < count}
+    metadata_mutated = {i for i in found if i < count}
     inputs.need_known_sizes(metadata_mutated)
-    inputs.views.check({mutation.input - count for mutation in found if mutation.input >= count})
+    inputs.views.check({i - count for i in found if i >= count})
     _refuse_mutated_together(inputs, user, metadata_mutated)
     _refuse_other_leaves(inputs, metadata_mutated, recorder.listeners.assigned_data.before.values())
     return found
@@ -69,12 +72,13 @@ def requires_grad_mutations(inputs: TracedInputs, looks: bool) -> tuple[int, ...
     return tuple(found)
 
 
-def writes(
+def mutations_of(
     inputs: TracedInputs,
     user: UserInputs,
     recorder: Recorder,
     reader: OutputReader,
-    metadata_mutations: tuple[MetadataMutation, ...],
+    of_metadata: OfMetadata,
+    outcome: Outcome,
 ) -> Mutations:
     """Decides how each write is done: in the graph, or by generated code, since autograd must see it.
 
@@ -82,7 +86,8 @@ def writes(
         inputs: The inputs, after the function ran.
         recorder: What it did.
         reader: Told of the new values that the graph returns.
-        metadata_mutations: What `check_metadata_mutations` found.
+        of_metadata: What `check_metadata_mutations` found.
+        outcome: What it left in objects, inputs among them.
 
     Raises:
         MutationError: Tensors share memory in a way that no graph can write.
@@ -91,38 +96,70 @@ def writes(
     """
     flat_of = inputs.plan.index_map.flat_of
     written = {storage for storage, phases in recorder.mutations.written.items() if "forward" in phases}
-    mutated_leaves: list[int] = []
-    autograd_mutations: list[AutogradMutation] = []
-    untouched: list[int] = []
-    for i, traced in enumerate(inputs.traced):
-        slots = [s for s in flat_of(i) if inputs.is_among(s, written)] if written else []
-        if not slots:
-            continue
-        if traced.grad_fn is inputs.before[i].grad_fn:
-            mutated_leaves += slots
-        else:
-            desc = descriptors.AutogradMutation(inputs.plan.descs[i])
-            autograd_mutations.append(AutogradMutation(i, reader.computed_value(traced, desc)))
-            leaves = (s for s in flat_of(i) if isinstance(inputs.leaves[s], MetaTensor))
-            untouched += [s for s in leaves if s not in slots]
-    seen = [i for i, _ in autograd_mutations]
+    leaves: dict[int, tuple[int, ...]] = {}
+    new_values: dict[int, Value] = {}
+    for i, traced in enumerate(inputs.traced) if written else ():
+        slots = tuple(s for s in flat_of(i) if inputs.is_among(s, written))
+        if slots:
+            leaves[i] = slots
+            if traced.grad_fn is not inputs.before[i].grad_fn:
+                new_values[i] = reader.computed_value(traced, descriptors.AutogradMutation(inputs.plan.descs[i]))
     assigned = recorder.listeners.assigned_data.before  # what is written later is other memory; they count all the same
-    version_bumps = _version_bumps(inputs, mutated_leaves, seen, bool(recorder.mutations.metadata), assigned)
-    bases = _bases(inputs, user, mutated_leaves, seen, recorder)
-    based = {s for base in bases for s in base.slots}
-    mutated_leaves = [s for s in mutated_leaves if s not in based]
-    return Mutations(
-        tuple(mutated_leaves),
-        tuple(bases),
-        tuple(version_bumps),
-        tuple(autograd_mutations),
-        tuple(untouched),
-        _sharing_version_counter(inputs, user, seen),
-        metadata_mutations,
-    )
+    in_graph = [i for i in leaves if i not in new_values]
+    bumps = _version_bumps(inputs, in_graph, new_values, bool(recorder.mutations.metadata), assigned)
+    bases = _bases(inputs, user, [s for i in in_graph for s in leaves[i]], new_values, recorder)
+    sharing = _sharing_version_counter(inputs, user, new_values)
+    data, contexts = _assigned_data(outcome), _mutated_contexts(outcome)
+    found = [
+        InputMutation(
+            i,
+            leaves.get(i, ()),
+            new_values.get(i),
+            tuple(of_metadata.get(i, ())),
+            bumps.get(i, ()),
+            data.get(i),
+            i in contexts,
+            i in sharing,
+        )
+        for i in sorted({*leaves, *bumps, *of_metadata, *data, *contexts})
+    ]
+    return Mutations(tuple(found), tuple(bases))
 
 
-def backward_writes(inputs: TracedInputs, recorder: Recorder, bases: Sequence[Base]) -> tuple[int, ...]:
+def _assigned_data(outcome: Outcome) -> dict[int, int]:
+    """Returns the results whose memory inputs get, by the positions of these. See `trace/assigned_data.py`."""
+    pairs = [(outcome.objects[c.object], c.assigned[0][1]) for c in outcome.changes if c.table.kind == "data"]
+    return {int(way.steps[0]): result.position for way, result in pairs if isinstance(result, Leaf)}
+
+
+def _mutated_contexts(outcome: Outcome) -> set[int]:
+    """Returns the inputs, or views after these, that hold other attributes beside their inner tensors."""
+    changed = (outcome.objects[change.object] for change in outcome.changes if change.table.only)
+    return {int(way.steps[0]) for way in changed if way.start == "values"}
+
+
+def with_backward(
+    forward: Mutations, index_map: IndexMap, in_backward: Iterable[int], requires_grad: Iterable[int]
+) -> Mutations:
+    """Returns the mutations of forward and those that are known when gradients were computed.
+
+    Args:
+        forward: The mutations of forward.
+        index_map: Which leaf belongs to which input.
+        in_backward: The flat slots that backward writes.
+        requires_grad: The positions of inputs that begin to require grad.
+    """
+    found = {mutation.input: mutation for mutation in forward.of_inputs}
+    for i in requires_grad:
+        found[i] = dataclasses.replace(found.get(i, InputMutation(i)), requires_grad_mutation=True)
+    for slot in in_backward:
+        of_input = found.get(index_map.outer_of(slot), InputMutation(index_map.outer_of(slot)))
+        slots = (*of_input.mutated_in_backward, slot)
+        found[of_input.input] = dataclasses.replace(of_input, mutated_in_backward=slots)
+    return dataclasses.replace(forward, of_inputs=tuple(found[i] for i in sorted(found)))
+
+
+def backward_mutations(inputs: TracedInputs, recorder: Recorder, bases: Sequence[Base]) -> tuple[int, ...]:
     """Returns the leaves that are written while gradients are computed, each in its time.
 
     Raises:
@@ -140,9 +177,9 @@ def refuse_views_of_mutated_metadata(
     inputs: TracedInputs, user: UserInputs, recorder: Recorder, found: Mutations, outputs: Sequence[Output]
 ) -> None:
     """Refuses what autograd makes again of a wrapper that is a view, as it was before its metadata was mutated."""
-    metadata_mutated = {mutation.input for mutation in found.metadata_mutations}
+    metadata_mutated = found.of_metadata.keys()
     slots = inputs.plan.index_map.slots
-    for i in metadata_mutated.intersection(i for i, _ in found.autograd_mutations):
+    for i in metadata_mutated & found.under_autograd.keys():
         if _torch.base_of(user.arguments.values[i]) is not None and not _is_dense(inputs.traced[i]):
             raise MutationError(messages.MUTATED_VIEW.format(path=inputs.plan.paths[i]))
     for path, view in zip(inputs.views.paths, inputs.views.views, strict=True):
@@ -200,41 +237,42 @@ def _refuse_mutated_together(inputs: TracedInputs, user: UserInputs, metadata_mu
 
 def _version_bumps(
     inputs: TracedInputs,
-    mutated_leaves: list[int],
-    autograd_mutations: list[int],
+    in_graph: Iterable[int],
+    under_autograd: Iterable[int],
     metadata_mutated: bool,
     assigned: Container[int],
-) -> list[VersionBump]:
-    """Returns the version counters that move. See `Mutations.version_bumps`."""
-    slots = inputs.plan.index_map.slots
-    moved = {slots[s].outer: None for s in mutated_leaves}
+) -> dict[int, tuple[str, ...]]:
+    """Returns the version counters that move, by the positions of inputs. See `InputMutation.version_bumps`."""
+    moved = dict.fromkeys(in_graph)
     if metadata_mutated:  # a tensor with mutated metadata may be a view of any input, and counts on it
         moved |= dict.fromkeys(range(len(inputs.traced)))
     moved |= dict.fromkeys(i for i, traced in enumerate(inputs.traced) if id(traced) in assigned)
-    return [
-        VersionBump(i, path)
-        for i in dict.fromkeys([*moved, *autograd_mutations])
-        for path, version in versions(inputs.traced[i], inputs.plan.flatten.metas[i]).items()
-        if version != inputs.before[i].versions[path] and (path or i in moved)  # else `copy_` counts on the outside
-    ]
+    found: dict[int, tuple[str, ...]] = {}
+    for i in dict.fromkeys([*moved, *under_autograd]):
+        before, now = inputs.before[i].versions, versions(inputs.traced[i], inputs.plan.flatten.metas[i])
+        # Of one that is mutated under autograd alone, `copy_` counts on the outside.
+        bumps = [path for path, version in now.items() if version != before[path] and (path or i in moved)]
+        if bumps:
+            found[i] = tuple(bumps)
+    return found
 
 
-def _sharing_version_counter(inputs: TracedInputs, user: UserInputs, autograd_mutations: list[int]) -> tuple[int, ...]:
-    """Returns inputs that share a version counter with others. See `Mutations.counted_before`."""
-    shared = {s for group in storage_groups(user.leaves) for s in group} if autograd_mutations else set()
-    return tuple(i for i in autograd_mutations if not shared.isdisjoint(inputs.plan.index_map.flat_of(i)))
+def _sharing_version_counter(inputs: TracedInputs, user: UserInputs, under_autograd: Collection[int]) -> set[int]:
+    """Returns inputs that share a version counter with others. See `InputMutation.shares_version_counter`."""
+    shared = {s for group in storage_groups(user.leaves) for s in group} if under_autograd else set()
+    return {i for i in under_autograd if not shared.isdisjoint(inputs.plan.index_map.flat_of(i))}
 
 
 def _bases(
-    inputs: TracedInputs, user: UserInputs, mutated_leaves: list[int], autograd_mutations: list[int], recorder: Recorder
+    inputs: TracedInputs, user: UserInputs, in_graph: list[int], under_autograd: Iterable[int], recorder: Recorder
 ) -> list[Base]:
     """Returns the bases through which written leaves that overlap with others are written.
 
     See Note [Shared storage].
     """
     slots = inputs.plan.index_map.slots
-    through_autograd = {s for i in autograd_mutations for s in inputs.plan.index_map.flat_of(i)}
-    written = {*mutated_leaves, *through_autograd}
+    through_autograd = {s for i in under_autograd for s in inputs.plan.index_map.flat_of(i)}
+    written = {*in_graph, *through_autograd}
     resized = {s: recorder.mutations.extents[s] for s in map(Storage.of, recorder.mutations.resized)}
     check_shared_fields(user.arguments.values, {slots[s].outer for s in written}, inputs.plan.paths)
     extents = {s: resized[Storage.of(inputs.leaves[s])] for s in inputs.plan.graph_slots if inputs.is_among(s, resized)}
@@ -244,7 +282,7 @@ def _bases(
     based = {s for base in bases for s in base.slots}
     inputs.need_known_sizes(slots[s].outer for s in based)
     together = [{slots[s].outer for s in base.slots} for base in bases]
-    overlaps = {i: {j for owners in together if i in owners for j in owners} for i in autograd_mutations}
+    overlaps = {i: {j for owners in together if i in owners for j in owners} for i in under_autograd}
     overlapping = {slots[s].outer for s in based if has_internal_overlap(user.leaves[s])}
     check_histories(user.arguments.values, overlaps, overlapping, inputs.plan.paths)
     return bases

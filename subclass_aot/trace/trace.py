@@ -1,11 +1,12 @@
-"""Tracing a call, once or as often as it takes until it is known how."""
+"""Attempts to trace a call: how one is made, and what is tried after one that failed. Nobody else tries again."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
 
 import torch
 
@@ -19,68 +20,125 @@ from subclass_aot.trace.joint import JointTrace, trace_once
 from subclass_aot.trace.text import Hashes
 from subclass_aot.trace.threads import is_tracing, now_tracing, one_at_a_time
 
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Attempt:
+    """How a call is traced.
+
+    Attributes:
+        arguments: The call.
+        sizes: Which sizes are symbols; None if every number must be known, those that depend on data too.
+        values: Answers where the function reads values; None if it may not.
+        failure: What the function or a compiler raised where more sizes were symbols.
+        options: What the attempts before this one have found out.
+    """
+
+    arguments: Arguments
+    sizes: DynamicSizes | GivenSizes | None = None
+    values: Looks | None = None
+    failure: Exception | None = None
+    options: TraceOptions = TraceOptions()
+
+    def after(self, failure: SizesMustBeKnown | Retrace) -> Attempt:
+        """Returns what is tried next.
+
+        Args:
+            failure: Why this attempt failed.
+        """
+        sizes, options = self.sizes, self.options
+        if isinstance(failure, Retrace):
+            options = failure.options(options)
+            if options.data_dependent_sizes and sizes is None:
+                sizes = DynamicSizes()
+            if options.views and sizes is not None:  # see Note [Views of one tensor]
+                joined = self.arguments.with_views(options.views)
+                sizes = sizes.without({*options.views, *map(joined.path_of, joined.view_of)})
+        elif sizes:
+            sizes = sizes.without(failure.paths)
+        else:  # those that depend on data: the call tells them, or the operator that makes them is refused
+            assert sizes is not None, "a trace without symbolic sizes has known ones"
+            sizes, options = None, dataclasses.replace(options, data_dependent_sizes=False, values_fix_sizes=True)
+        return dataclasses.replace(self, sizes=sizes, options=options)
+
+
+class Begin(Protocol):
+    """Makes an attempt at a call of which nothing is known but what is given."""
+
+    def __call__(self, with_grad: bool = False, failure: Exception | None = None) -> Attempt | None:
+        """Returns it; None if there is none.
+
+        Args:
+            with_grad: Whether the `.grad` of inputs belongs to the call.
+            failure: What the function or a compiler raised in the attempts before.
+        """
+
+
+def specialize(begin: Begin, build: Callable[[Attempt], _T]) -> _T:
+    """Builds something of a call that is traced, in as many attempts as it takes until it is known how.
+
+    The function of the user runs once, and again only where it turns out that the trace needs other options, as in
+    Note [Views of one tensor].
+
+    Args:
+        begin: Makes the first attempt, and others that begin from nothing.
+        build: Makes of an attempt what is wanted.
+    """
+    after = begin()
+    assert after is not None
+    while True:
+        attempt = after
+        try:
+            return build(attempt)
+        except (SizesMustBeKnown, Retrace) as found:
+            after = attempt.after(found)
+            if after.options.with_grad and not attempt.arguments.with_grad:
+                after = begin(True, attempt.failure)
+            if after is None:
+                raise
+        except Exception as error:  # of the function's, or of a compiler's
+            pass_on_interruption(error)
+            after = None if attempt.failure is not None else begin(attempt.arguments.with_grad, error)
+            if after is None:
+                raise
+            error.with_traceback(None)  # which would hold the tensors of this attempt
+
 
 def trace_arguments(
-    fn: Callable[..., Any],
-    arguments: Arguments,
-    decompositions: Mapping[Any, Callable[..., Any]] | None = None,
-    dynamic: DynamicSizes | GivenSizes | None = None,
-    values: Looks | None = None,
+    fn: Callable[..., Any], attempt: Attempt, decompositions: Mapping[Any, Callable[..., Any]] | None = None
 ) -> JointTrace:
-    """Traces `fn` on a call that was flattened already.
+    """Traces `fn` on a call that was flattened already, in one attempt.
 
-    The function runs on tensors without data; nothing of the user's is changed. It runs once, and again only where it
-    turns out that the trace needs other options, as in Note [Views of one tensor].
+    The function runs on tensors without data; nothing of the user's is changed.
 
     Args:
         fn: What is traced.
-        arguments: The call.
+        attempt: The call, and how it is traced.
         decompositions: Operators to replace.
-        dynamic: Which sizes are symbols; None if every number must be known, those that depend on data too.
-        values: Answers where the function reads values; None if it may not.
 
     Raises:
-        Retrace: The call has to be flattened in another way, with the gradients of its inputs.
+        Retrace: It takes another attempt.
+        SizesMustBeKnown: It takes another attempt.
     """
     inference, grad = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
     outer = is_tracing()
-    options = TraceOptions(with_grad=arguments.with_grad)
+    options, values = attempt.options, attempt.values
+    if values is not None:
+        values.at_branches = options.looks_at_branches
+        values.fixed = values.fixed or options.values_fix_sizes
+    hashes = Hashes(options.hashes_by_value)
+    kernels = nullcontext() if options.fused_lstm else _torch.without_mkldnn()
     with one_at_a_time, _torch.EnteredModes(), torch.inference_mode(False):
-        while True:
-            hashes = Hashes(options.hashes_by_value)
-            try:
-                now_tracing(True)
-                kernels = nullcontext() if options.fused_lstm else _torch.without_mkldnn()
-                with (
-                    torch.set_grad_enabled(grad),
-                    kernels,
-                    hashes,
-                ):  # inference mode switched it on, the function may switch it
-                    call = arguments.with_views(options.views)
-                    return trace_once(fn, call, decompositions, inference, dynamic, values)
-            except SizesMustBeKnown as found:
-                if dynamic:
-                    dynamic = dynamic.without(found.paths)
-                else:  # those that depend on data: the call tells them, or the operator that makes them is refused
-                    assert dynamic is not None, "a trace without symbolic sizes has known ones"
-                    dynamic, options = None, dataclasses.replace(options, data_dependent_sizes=False)
-                    if values is not None:
-                        values.fixed = True
-            except Retrace as found:
-                options = found.options(options)
-                if options.with_grad and not arguments.with_grad:
-                    raise
-                if values is not None:
-                    values.at_branches = options.looks_at_branches
-                if options.data_dependent_sizes and dynamic is None:
-                    dynamic = DynamicSizes()
-                if options.views and dynamic is not None:  # see Note [Views of one tensor]
-                    joined = arguments.with_views(options.views)
-                    dynamic = dynamic.without({*options.views, *map(joined.path_of, joined.view_of)})
-            except Exception as error:  # of the function's, which read a hash
-                pass_on_interruption(error)
-                if not hashes.refused:
-                    raise
-                options = dataclasses.replace(options, hashes_by_value=True)
-            finally:
-                now_tracing(outer)
+        try:
+            now_tracing(True)
+            with torch.set_grad_enabled(grad), kernels, hashes:  # inference mode, and the function, may switch it
+                call = attempt.arguments.with_views(options.views)
+                return trace_once(fn, call, decompositions, inference, attempt.sizes, values)
+        except Exception as error:  # of the function's, which read a hash
+            pass_on_interruption(error)
+            if not hashes.refused:
+                raise
+            raise Retrace(hashes_by_value=True) from error
+        finally:
+            now_tracing(outer)

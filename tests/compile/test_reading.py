@@ -28,7 +28,7 @@ def test_programs_end_as_in_eager_or_with_an_error_that_names_what_is_read() -> 
     script = Path(__file__).with_name("reading_programs.py")
     path = os.pathsep.join([str(script.parents[2]), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, str(script)]
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=400)
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     wrong = {outcome["name"]: outcome for outcome in found if not is_right(outcome)}

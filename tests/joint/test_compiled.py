@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import functools
+import gc
 import pickle
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -407,3 +409,29 @@ def test_symbolic_numbers_of_a_program_that_writes() -> None:
         given = torch.rand(5, 6, 7, requires_grad=True)
         (found,) = torch.autograd.grad(step(given).sum(), given)
         torch.testing.assert_close(found, given.cos() * 2)
+
+
+class Remembers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.inner, self.last = nn.Parameter(torch.ones(2)), nn.Linear(2, 2), None
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.last = x * 2
+        self.inner.calls = getattr(self.inner, "calls", 0) + 1
+        return self.inner(x * self.weight)
+
+
+def test_a_bound_module_changes_itself_and_not_the_one_that_was_traced() -> None:
+    traced, other, x = Remembers(), Remembers(), torch.ones(2)
+    compiled = compile_joint(trace_joint(traced, x))
+    compiled.bind(other)(x)
+    assert traced.last is None and not hasattr(traced.inner, "calls")
+    assert other.last is not None and other.last.tolist() == [2, 2] and other.inner.calls == 1
+    gone = weakref.ref(traced)
+    del traced
+    gc.collect()
+    assert gone() is None, "a joint graph holds no module"
+    assert (
+        pickle.loads(pickle.dumps(compiled.joint)).signature.outcome.objects == compiled.joint.signature.outcome.objects
+    )

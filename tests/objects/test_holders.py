@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from subclass_aot.objects import Entry, Holder, Pinned, Way
+from subclass_aot.objects import Entry, Holder, Way
 from subclass_aot.objects.nodes import ValueAt
+from subclass_aot.objects.ways import Pinned
 from subclass_aot.tables import Table
 
 

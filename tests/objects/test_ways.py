@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from subclass_aot.objects import Entry, Pinned, Way
+from subclass_aot.objects import Entry, Named, Way
+from subclass_aot.objects.ways import Pinned
 from subclass_aot.tables import Table
 
 
@@ -16,4 +17,5 @@ def test_a_step_further_is_another_way() -> None:
 def test_objects_that_stay_are_compared_by_identity() -> None:
     """The objects may have an `==` of their own, as tensors and arrays have."""
     assert Pinned(1) != Pinned(1) and Way(Pinned([])) != Way(Pinned([]))
+    assert Named("self.head") == Named("self.head") != Named("self")
     assert Entry(0, Table("elements"), 1) == Entry(0, Table("elements"), 1) != Entry(0, Table("members"), 1)

@@ -40,7 +40,7 @@ def test_new_values_of_inputs_come_first_and_shared_bases_last() -> None:
     x = torch.rand(2)
     found = convention(program, x, leaf())
     assert [len(found.forward_values), found.through_autograd] == [3, [True, True, True]]
-    assert found.forward_values[0] is found.signature.mutations.autograd_mutations[0].value
+    assert found.forward_values[0] is found.signature.mutations.of_inputs[0].new_value
     assert found.forward_values[2:] == list(found.signature.intermediate_bases)
 
 

@@ -13,7 +13,7 @@ from subclass_aot.call import Arguments, flatten
 from subclass_aot.facts import global_state
 from subclass_aot.guards import MISS
 from subclass_aot.runtime import CompiledGraphs, Entry, backward_inputs, make_entry, split
-from subclass_aot.trace import trace_arguments
+from subclass_aot.trace import Attempt, trace_arguments
 
 pytestmark = pytest.mark.usefixtures("either_way")
 
@@ -22,7 +22,7 @@ def entry_of(function: Any, *args: Any) -> Entry:
     """What runs for the signature of a call."""
     arguments = Arguments.of(function, args, {})
     state = global_state()
-    trace = trace_arguments(function, arguments)
+    trace = trace_arguments(function, Attempt(arguments))
     graphs = split(trace, None)
     backend = BACKENDS["eager"]
     forward = compiled(backend, graphs.forward, [], False)

@@ -51,8 +51,8 @@ def test_a_write_that_was_counted_before_counts_once() -> None:
 
 def test_a_change_of_sizes_is_made_again_and_counted_once() -> None:
     changes = [
-        MetadataMutation(0, Step(torch.Tensor.t_), False),
-        MetadataMutation(0, Step(torch.Tensor.unsqueeze_, (0,)), False),
+        MetadataMutation(Step(torch.Tensor.t_), False),
+        MetadataMutation(Step(torch.Tensor.unsqueeze_, (0,)), False),
     ]
     eager, x = torch.zeros(2, 3), torch.zeros(2, 3)
     eager.t_().unsqueeze_(0)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 import torch
 
 import subclass_aot as sa
+from subclass_aot.saved.codec import Decoder, Encoder
 from subclass_aot.saved.refused import Refused
-from subclass_aot.saved.signatures import needs_function, saved_signature, signature_of
+from subclass_aot.saved.signatures import encode_signature, needs_function, read_signature
 from subclass_aot.signature import JointSignature
 from tests.saved.programs import PROGRAMS
 
@@ -21,20 +23,27 @@ def signature(fn: Any, *args: Any, **kwargs: Any) -> JointSignature:
     return compiled._specializations.latest.signature
 
 
+def again(signature: JointSignature, named: tuple[str, ...] = ()) -> JointSignature:
+    encoder = Encoder()
+    written = json.loads(json.dumps(encode_signature(signature, encoder)))
+    return read_signature(written, Decoder(encoder.specs), named)
+
+
 @pytest.mark.parametrize("name", ["dense, training", "views", "nested wrappers", "containers", "writes"])
 def test_a_signature_comes_back(name: str) -> None:
     fn, make, kwargs = PROGRAMS[name]
     before = signature(fn, *make(), **kwargs)
-    after = signature_of(saved_signature(before, {}), {})
+    after = again(before)
     assert after.inputs == before.inputs and after.index_map == before.index_map and after.tangents == before.tangents
     assert after.mutations == before.mutations and len(after.outcome.new) == len(before.outcome.new)
+    assert after.grad_modes == before.grad_modes and after.assumptions == before.assumptions
 
 
 def test_what_the_function_has_is_needed() -> None:
     weight = torch.rand(3)
-    held = saved_signature(signature(lambda x: x * weight, torch.rand(3)), {})
+    held = signature(lambda x: x * weight, torch.rand(3))
     assert needs_function(held, lambda path: path.startswith("args")) == "weight"
-    given = saved_signature(signature(torch.sin, torch.rand(3)), {})
+    given = signature(torch.sin, torch.rand(3))
     assert needs_function(given, lambda path: path.startswith("args")) == ""
 
 
@@ -47,7 +56,18 @@ def test_closures_are_changed() -> None:
         return x
 
     found = signature(counted, torch.rand(3))
-    saved = saved_signature(found, {id(counted): "fn"})
-    assert signature_of(saved, {"fn": counted}).outcome.changes
+    assert again(found, ("fn",)).outcome.changes
     with pytest.raises(Refused, match="the function that was given has no fn"):
-        signature_of(saved, {})
+        again(found)
+
+
+def test_attributes_of_classes_have_no_path() -> None:
+    class Counter:
+        count = 0
+
+    def counted(x: torch.Tensor) -> torch.Tensor:
+        Counter.count += 1
+        return x
+
+    with pytest.raises(Refused, match="an object of type has no path"):
+        again(signature(counted, torch.rand(3)))

@@ -11,8 +11,7 @@ import torch
 
 import subclass_aot as sa
 from subclass_aot.saved.refused import Refused
-from subclass_aot.saved.sizes import number_of, saved_symbols, symbols_of, words_of
-from subclass_aot.saved.stand_ins import SavedSize, SavedSymbols
+from subclass_aot.saved.sizes import SavedSize, SavedSymbols, number_of, saved_symbols, symbols_of, words_of
 from subclass_aot.symbols import Symbols
 from tests.saved.sized import SIZED, halves
 from tests.saved.test_programs import _not_traced, run

@@ -13,7 +13,7 @@ from subclass_aot.call import Arguments
 from subclass_aot.objects import sized
 from subclass_aot.sizes import GivenSizes, symbols_of
 from subclass_aot.symbols import Symbols
-from subclass_aot.trace import trace_arguments
+from subclass_aot.trace import Attempt, trace_arguments
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_what_a_trace_assumes_is_guarded_by_whom_it_belongs_to(theirs: Symbols) 
     arguments = Arguments.of(lambda x: None, (x,), {})
     sizes = GivenSizes(theirs.env, {"args[0]": meta(n)})
     trace = trace_arguments(
-        lambda x: x.view(2, -1) * x.shape[0] if x.shape[0] % 2 == 0 else x, arguments, dynamic=sizes
+        lambda x: x.view(2, -1) * x.shape[0] if x.shape[0] % 2 == 0 else x, Attempt(arguments, sizes)
     )
     assert "Eq(Mod(n, 2), 0)" in assumed(theirs) and "n > 3" not in assumed(theirs)
     symbols = trace.signature.assumptions.symbols

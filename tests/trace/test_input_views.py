@@ -23,7 +23,7 @@ def test_the_tensor_behind_the_views_is_the_input() -> None:
     assert trace.signature.views == ("args[0]", "args[1]")
     placeholders = [n for n in trace.graph_module.graph.nodes if n.op == "placeholder"]
     assert str(descriptor_of(placeholders[0])) == "args[0]._base" and placeholders[0].meta["spec"].size == (4,)
-    assert [position for position, _ in trace.signature.mutations.autograd_mutations] == [0]
+    assert [*trace.signature.mutations.under_autograd] == [0]
 
 
 def test_views_that_lie_apart_stay_inputs() -> None:

@@ -15,7 +15,7 @@ from subclass_aot.descriptors import descriptor_of
 from subclass_aot.errors import MutationError, TraceError
 from subclass_aot.outputs import SameAsInput, SameAsOutput, Value, ViewOfInput
 from subclass_aot.testing import difference
-from subclass_aot.trace import trace_arguments
+from subclass_aot.trace import Attempt, trace_arguments
 from tests.constants import out_of_sight
 
 aten: Any = torch.ops.aten
@@ -134,7 +134,7 @@ def test_mutation_is_gone_from_the_graph() -> None:
         return x + 1
 
     trace = trace_joint(program, two(2, 3))
-    assert trace.signature.mutations.mutated_leaves == (0, 1)
+    assert trace.signature.mutations.in_graph == (0, 1)
     assert not any(op._schema.is_mutable for op in operators(trace) if hasattr(op, "_schema"))
     a, b = torch.rand(2, 3), torch.rand(2, 3)
     new_a, new_b, out_a, _ = trace.graph_module(a, b)
@@ -149,7 +149,7 @@ def test_only_the_written_leaf_is_written() -> None:
         x.a.mul_(2)
         return x + 1
 
-    assert trace_joint(program, two(2, 3)).signature.mutations.mutated_leaves == (0,)
+    assert trace_joint(program, two(2, 3)).signature.mutations.in_graph == (0,)
 
 
 def test_no_functionalization_without_mutation() -> None:
@@ -277,7 +277,7 @@ def test_backward_once_more_for_other_tangents() -> None:
         return (x * y).sin().detach_() * x
 
     call = Arguments.of(program, (TwoTensor(torch.ones(3), torch.ones(3)).requires_grad_(), torch.ones(3)), {})
-    trace = trace_arguments(program, call)
+    trace = trace_arguments(program, Attempt(call))
     assert trace.with_tangents is not None
     dense = trace.with_tangents({0: torch.ones(3)})
     again = trace.with_tangents({0: None})
@@ -293,5 +293,5 @@ def test_backward_once_more_for_other_tangents() -> None:
     assert inputs(trace) == inputs(again) == ["primals_1", "primals_2", "primals_3", "tangents_1", "tangents_2"]
     assert inputs(dense) == ["primals_1", "primals_2", "primals_3", "tangents_1"]
     assert [x.gradient for x in again.signature.inputs] == [x.gradient for x in trace.signature.inputs]
-    without = trace_arguments(torch.sin, Arguments.of(torch.sin, (torch.ones(3),), {}))
+    without = trace_arguments(torch.sin, Attempt(Arguments.of(torch.sin, (torch.ones(3),), {})))
     assert without.with_tangents is None

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from subclass_aot import TwoTensor, trace_joint
+from subclass_aot import TwoTensor, WrapperTensor, trace_joint
 from subclass_aot.errors import MutationError
-from subclass_aot.signature import Mutations
+from subclass_aot.signature import InputMutation, Mutations
 
 
 def two(*size: int) -> TwoTensor:
@@ -19,6 +19,13 @@ def two(*size: int) -> TwoTensor:
 
 def mutations_of(fn: Callable[..., Any], *args: Any) -> Mutations:
     return trace_joint(fn, *args).signature.mutations
+
+
+class Noted(WrapperTensor, fallback="each"):
+    """A wrapper with a context."""
+
+    values: torch.Tensor
+    note: str = "none"
 
 
 class WritesInBackward(torch.autograd.Function):
@@ -47,8 +54,13 @@ def test_what_autograd_does_not_see_is_written_leaf_by_leaf() -> None:
         y.add_(1)
 
     found = mutations_of(program, two(3), torch.rand(3))
-    assert found.mutated_leaves == (1, 2) and not found.autograd_mutations
-    assert set(found.version_bumps) == {(0, ".b"), (1, "")}
+    assert found == Mutations(
+        (
+            InputMutation(0, mutated_leaves=(1,), version_bumps=(".b",)),
+            InputMutation(1, mutated_leaves=(2,), version_bumps=("",)),
+        )
+    )
+    assert found.in_graph == (1, 2) and found.mutates_data and found.moves_versions
 
 
 def test_what_autograd_sees_is_written_whole() -> None:
@@ -58,12 +70,13 @@ def test_what_autograd_sees_is_written_whole() -> None:
             y.mul_(2)
 
     found = mutations_of(program, two(3).requires_grad_() * 1, two(3).requires_grad_() * 1)
-    ((position, value),) = found.autograd_mutations
+    ((position, value),) = found.under_autograd.items()
     assert position == 0 and [str(part) for part in value.leaves] == [
         f"new value of args[0], seen by autograd.{x}" for x in "ab"
     ]
-    assert found.mutated_leaves == (2, 3) and not found.untouched
-    assert (0, "") not in found.version_bumps and (1, "") in found.version_bumps, "`copy_` counts by itself"
+    first, second = found.of_inputs
+    assert first.mutated_leaves == (0, 1) and found.in_graph == second.mutated_leaves == (2, 3)
+    assert not first.version_bumps and second.version_bumps == ("",), "`copy_` counts by itself"
 
 
 def test_parts_of_one_storage_that_autograd_sees_written_count_together() -> None:
@@ -74,25 +87,26 @@ def test_parts_of_one_storage_that_autograd_sees_written_count_together() -> Non
 
     base, other = torch.rand(4, requires_grad=True) * 1, torch.rand(2, requires_grad=True) * 1
     found = mutations_of(program, base[:2], base[2:], other)
-    assert [i for i, _ in found.autograd_mutations] == [0, 2] and found.counted_before == (0,)
+    assert [*found.under_autograd] == [0, 2] and [m.shares_version_counter for m in found.of_inputs] == [True, False]
 
 
 def test_overlapping_leaves_are_written_through_their_base() -> None:
     base = torch.rand(4)
     found = mutations_of(lambda x, y: x.mul_(2), base[:3], base[1:])
     (together,) = found.bases
-    assert together.slots == (0, 1) and not found.mutated_leaves
+    assert together.slots == (0, 1) and found.of_inputs[0].mutated_leaves == (0,) and not found.in_graph
     apart = mutations_of(lambda x, y: x.mul_(2), base[:2], base[2:])
-    assert not apart.bases and apart.mutated_leaves == (0,)
+    assert not apart.bases and apart.in_graph == (0,)
 
 
 def test_what_an_input_looks_like_is_changed_in_order() -> None:
     found = mutations_of(lambda x, y: (y.t_(), y.unsqueeze_(0)), torch.rand(2), torch.rand(2, 3))
-    assert [(m.input, str(m.step.operator), m.step.args) for m in found.metadata_mutations] == [
-        (1, "aten.t_.default", ()),
-        (1, "aten.unsqueeze_.default", (0,)),
+    ((position, steps),) = found.of_metadata.items()
+    assert position == 1 and [(str(m.step.operator), m.step.args) for m in steps] == [
+        ("aten.t_.default", ()),
+        ("aten.unsqueeze_.default", (0,)),
     ]
-    assert not found.write_data
+    assert not found.mutates_data and found.moves_versions
 
 
 def test_inputs_that_begin_to_require_grad() -> None:
@@ -100,12 +114,24 @@ def test_inputs_that_begin_to_require_grad() -> None:
     found = mutations_of(
         lambda x, y, z: (y.requires_grad_(), z.requires_grad_()), requires, torch.rand(2), requires * 1
     )
-    assert found.requires_grad_mutations == (1,)
+    assert found == Mutations((InputMutation(1, requires_grad_mutation=True),)) and not found.moves_versions
 
 
 def test_what_backward_writes_is_not_written_by_forward() -> None:
     found = mutations_of(writes_in_backward, torch.rand(3, requires_grad=True), torch.zeros(3))
-    assert found.backward_writes == (1,) and not found.mutated_leaves
+    assert found == Mutations((InputMutation(1, mutated_in_backward=(1,)),)) and found.in_backward == (1,)
+    assert not found.mutates_data
+
+
+def test_memory_and_contexts_of_inputs_are_mutations_of_these() -> None:
+    def program(x: Any, w: Any) -> None:
+        x.data = x.data * 2
+        w.note = "another"
+
+    wrapper = Noted(torch.rand(2))
+    first, second = mutations_of(program, torch.rand(3), wrapper).of_inputs
+    assert (first.input, first.assigned_data, first.mutates_context) == (0, 0, False)
+    assert second == InputMutation(1, mutates_context=True)
 
 
 def _other_inner_tensor(x: Any) -> None:

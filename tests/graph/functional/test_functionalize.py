@@ -14,7 +14,7 @@ from subclass_aot.call import Arguments
 from subclass_aot.descriptors import descriptor_of
 from subclass_aot.operators import effects_of
 from subclass_aot.testing import difference
-from subclass_aot.trace import JointTrace, trace_arguments
+from subclass_aot.trace import Attempt, JointTrace, trace_arguments
 
 aten: Any = torch.ops.aten
 
@@ -62,11 +62,11 @@ def test_graph_without_writes_computes_what_eager_leaves_behind(name: str) -> No
     outputs = trace.graph_module(*given)
     assert all(torch.equal(x, y) for x, y in zip(given, before, strict=True)), "the graph itself writes nowhere"
     signature = trace.signature
-    for slot, value in zip(signature.mutations.mutated_leaves, outputs, strict=False):
+    for slot, value in zip(signature.mutations.in_graph, outputs, strict=False):
         assert torch.equal(value, eager[slot])
-    assert set(signature.mutations.mutated_leaves) >= {i for i in (0, 1) if not torch.equal(before[i], eager[i])}
-    if isinstance(result, torch.Tensor) and len(outputs) > len(signature.mutations.mutated_leaves):
-        assert not difference(result, outputs[len(signature.mutations.mutated_leaves)], strides=False)
+    assert set(signature.mutations.in_graph) >= {i for i in (0, 1) if not torch.equal(before[i], eager[i])}
+    if isinstance(result, torch.Tensor) and len(outputs) > len(signature.mutations.in_graph):
+        assert not difference(result, outputs[len(signature.mutations.in_graph)], strides=False)
 
 
 def test_leaves_of_wrappers_are_written_one_by_one() -> None:
@@ -76,7 +76,7 @@ def test_leaves_of_wrappers_are_written_one_by_one() -> None:
 
     x = TwoTensor(torch.ones(2, 2), torch.ones(2, 2))
     trace = trace_joint(program, x)
-    assert not writes(trace) and trace.signature.mutations.mutated_leaves == (1,)
+    assert not writes(trace) and trace.signature.mutations.in_graph == (1,)
     new_b, total = trace.graph_module(x.a, x.b)
     assert new_b.tolist() == [[3, 3], [1, 1]] and total.tolist() == [[4, 4], [2, 2]]
     assert str(descriptor_of(trace.graph_module.graph.output_node())[0]) == "new value of args[0].b"
@@ -115,12 +115,12 @@ def test_buffers_of_modules() -> None:
 def test_decompositions_are_done_while_tracing() -> None:
     gelu, backward = torch.nn.functional.gelu, aten.gelu_backward.default
     x = torch.randn(3, dtype=torch.float64, requires_grad=True)
-    arguments = Arguments.of(gelu, (x,), {})
+    call = Attempt(Arguments.of(gelu, (x,), {}))
     table = {
         aten.gelu.default: lambda x, approximate="none": x * 0.5 * (1 + (x * 0.5**0.5).erf()),
         **torch._decomp.get_decompositions([backward]),
     }
-    with_table, without = trace_arguments(gelu, arguments, table), trace_arguments(gelu, arguments)
+    with_table, without = trace_arguments(gelu, call, table), trace_arguments(gelu, call)
     assert {aten.gelu.default, backward} == set(operators(without))
     assert not {aten.gelu.default, backward} & set(operators(with_table))
     leaves = x.detach(), torch.randn(3, dtype=torch.float64)
@@ -130,8 +130,8 @@ def test_decompositions_are_done_while_tracing() -> None:
 
 def test_decompositions_reach_the_operators_of_wrappers() -> None:
     x = TwoTensor(torch.randn(3), torch.randn(3))
-    arguments = Arguments.of(lambda x: x.tanh(), (x,), {})
-    trace = trace_arguments(lambda x: x.tanh(), arguments, {aten.tanh.default: lambda x: 2 * (2 * x).sigmoid() - 1})
+    call = Attempt(Arguments.of(lambda x: x.tanh(), (x,), {}))
+    trace = trace_arguments(lambda x: x.tanh(), call, {aten.tanh.default: lambda x: 2 * (2 * x).sigmoid() - 1})
     assert aten.sigmoid.default in operators(trace) and aten.tanh.default not in operators(trace)
     for a, b in zip(trace.graph_module(x.a, x.b), (x.a.tanh(), x.b.tanh()), strict=True):
         torch.testing.assert_close(a, b)
