@@ -5,15 +5,15 @@ from __future__ import annotations
 import fnmatch
 import functools
 import threading
+import types
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
 from typing import Any, TypeVar
 
 import torch
 
 from subclass_aot import _torch
 from subclass_aot.compile import CompiledFunction, aot_compile
-from subclass_aot.errors import BlockError
+from subclass_aot.errors import BlockError, SubclassAotError
 from subclass_aot.runtime import Structure
 from subclass_aot.trace import is_tracing, one_at_a_time
 
@@ -29,9 +29,9 @@ _REPLACED = """{path}: the forward of this block is no longer that of its class,
   Another library, or an assignment, has put it there, and it would be lost.
   Instead: call compile_blocks before that, or leave the block out."""
 
-_REASSIGNED = """{path} of a block is another tensor after the call than before: its forward assigns to it.
-  An assignment happens while tracing, not in the graph, so later calls would not repeat it.
-  Instead: write into the tensor, as in self.{path}.copy_(...), or return the new value."""
+_CHANGED_IN_BACKWARD = """{name}: what a hook does in backward changes an object that the block holds.
+  That happens while tracing, not in the graph, so later calls would not repeat it.
+  Instead: leave the block out, or compile the whole, aot_compile(model)."""
 
 
 def compile_blocks(
@@ -41,7 +41,8 @@ def compile_blocks(
 
     What a block is called with, what it returns, its hooks, its class, the names in `state_dict()` and what wraps it
     stay as they are: only the `forward` of each block becomes a compiled one. A block whose Python attributes differ
-    is compiled apart. Copies of the model, and what is unpickled, compile anew. `del block.forward` undoes it.
+    is compiled apart; one that changes Python objects, or holds other tensors than parameters and buffers, by itself.
+    Copies of the model, and what is unpickled, compile anew. `del block.forward` undoes it.
 
     Args:
         model: The model; what is around its blocks stays as it is.
@@ -119,32 +120,59 @@ class BlockForward:
         self._block = block
         self._compilations = compilations
         self._tracing = _TraceInProgress()
-        self._known: tuple[Structure, CompiledFunction[..., Any], TracedBlock] | None = None
+        self._known: _Known | None = None
+        self._alone: CompiledFunction[..., Any] | None = None
         functools.update_wrapper(self, type(block).forward.__get__(block))
 
     @_torch.below_dynamo  # where it does not inline the method: see `_call_uncompiled`
     def __call__(self, *args: object, **kwargs: object) -> Any:
+        if self._alone is not None:
+            return self._alone(*args, **kwargs)
+        if is_tracing():  # of something around
+            return _call_uncompiled(self, *args, **kwargs)
         known = self._known
         if known is None or not known[0].still_holds():
             known = self._read()
-        structure, compiled, lent = known
+            if not known[0].is_shared:
+                return self._call_alone(*args, **kwargs)
+        structure, compiled, traced = known
         tracing = self._tracing
         before = tracing.count
         tensors = structure.tensors()
         if tracing.of_another_thread(before):
             with one_at_a_time:
                 tensors = structure.tensors()
-        return compiled(lent, tensors, args, kwargs)
+        try:
+            result = compiled(traced, tensors, args, kwargs)
+        except (SubclassAotError, _ObjectsChange):
+            if traced.end_trace() is None:
+                raise
+        except BaseException:
+            traced.end_trace()
+            raise
+        else:
+            if traced.before and traced.end_trace():
+                raise BlockError(_CHANGED_IN_BACKWARD.format(name=type(self._block).__name__))
+            return result
+        return self._call_alone(*args, **kwargs)
+
+    def _call_alone(self, /, *args: object, **kwargs: object) -> Any:
+        """Compiles the block by itself, as `aot_compile` compiles a method, and remembers that if it could be."""
+        method = types.MethodType(type(self._block).forward, self._block)
+        alone: CompiledFunction[..., Any] = aot_compile(method, **self._compilations.options)
+        result = alone(*args, **kwargs)
+        self._alone = alone
+        return result
 
     def explain(self) -> str:
         """Returns what was compiled for blocks of this structure, as `explain()` of a compiled function says it."""
-        return (self._known or self._read())[1].explain()
+        return (self._alone or (self._known or self._read())[1]).explain()
 
-    def _read(self) -> tuple[Structure, CompiledFunction[..., Any], TracedBlock]:
+    def _read(self) -> _Known:
         with one_at_a_time:
             if self._known is not None and self._known[0].still_holds():  # another thread has traced it meanwhile
                 return self._known
-            structure = Structure(self._block, skip=("forward",))
+            structure = Structure(self._block)
             compiled, reads = self._compilations.of(structure.key, type(self._block).__name__)
             self._known = known = structure, compiled, TracedBlock(self._block, structure, reads, self._tracing)
             return known
@@ -162,6 +190,9 @@ def _call_uncompiled(forward: BlockForward, /, *args: object, **kwargs: object) 
     block = forward._block
     return type(block).forward(block, *args, **kwargs)
 
+
+_Known = tuple[Structure, CompiledFunction[..., Any], "TracedBlock"]
+"""The structure of a block, what was compiled for it, and the block as the trace takes it."""
 
 Reads = dict[tuple[str, str], None]
 """Attributes that were read while a function was traced, in the order in which they first were; it only grows."""
@@ -185,39 +216,56 @@ class _TraceInProgress:
         return (self.count != before or before % 2 == 1) and self.owner != threading.get_ident()
 
 
+class _ObjectsChange(Exception):
+    """A block was traced that changes objects, so that what is compiled would not be all that it does."""
+
+
 class TracedBlock:
     """A block, as it was read, that a compiled function of its structure is traced on.
 
     Two are equal for a guard if what any trace of that function has read of them is.
+
+    Attributes:
+        before: What objects held before the trace of a call, by the thread that traces it.
     """
 
-    __slots__ = ("_block", "_reads", "_structure", "_tracing", "_values")
+    __slots__ = ("_block", "_reads", "_structure", "_tracing", "_values", "before")
 
     def __init__(self, block: torch.nn.Module, structure: Structure, reads: Reads, tracing: _TraceInProgress) -> None:
         self._block, self._structure, self._reads, self._tracing = block, structure, reads, tracing
         self._values: tuple[Any, ...] = ()
+        self.before: dict[int, Any] = {}
 
     def run(self, tensors: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Runs the forward of the block's class with `tensors` for its own."""
+        """Runs the forward of the block's class, in a trace with `tensors` for its own."""
         block, structure, tracing = self._block, self._structure, self._tracing
+        if not is_tracing():
+            return type(block).forward(block, *args, **kwargs)
+        self.before.setdefault(threading.get_ident(), structure.contents())
         own = structure.tensors()
-        nested = tracing.count % 2 == 1
-        watched = structure.scalars_noticed(self._note) if is_tracing() else nullcontext()
         tracing.owner = threading.get_ident()
-        tracing.count += not nested
+        tracing.count += 1
         try:
             for path, table, name in structure.places:
                 table[name] = tensors[path]
-            with watched:
+            with structure.scalars_noticed(self._note):
                 result = type(block).forward(block, *args, **kwargs)
-            for path, table, name in structure.places:
-                if table.get(name) is not tensors[path]:
-                    raise BlockError(_REASSIGNED.format(path=path))
+            stays = all(table.get(name) is tensors[path] for path, table, name in structure.places)
+            if not (stays and structure.still_holds()):
+                raise _ObjectsChange
             return result
         finally:
             for path, table, name in structure.places:
                 table[name] = own[path]
-            tracing.count += not nested
+            tracing.count += 1
+
+    def end_trace(self) -> bool | None:
+        """Makes objects hold what they held before the trace; returns whether it has changed any, None without one."""
+        before = self.before.pop(threading.get_ident(), None)
+        if before is None or self._structure.still_holds():
+            return None if before is None else False
+        self._structure.restore(before)
+        return True
 
     def _note(self, read: tuple[str, str]) -> None:
         if read in self._structure.scalars:
@@ -236,7 +284,7 @@ class TracedBlock:
 
     def __repr__(self) -> str:
         names = [f"{path}.{name}".removeprefix(".") for path, name in self._reads]
-        values = ", ".join(f"{n}={v[1]!r}" for n, v in zip(names, self._read_values(), strict=False))
+        values = ", ".join(f"{n}={v.value!r}" for n, v in zip(names, self._read_values(), strict=False))
         return f"{type(self._block).__name__}({values})"
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dis
 import functools
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from subclass_aot.tricks import is_on
@@ -70,26 +70,23 @@ def names_in(code: types.CodeType) -> Iterable[str]:
     return names
 
 
-def stored_globals(code: types.CodeType) -> Iterator[str]:
-    """Yields the globals that a function, or one inside it, assigns or deletes; they need not be there before."""
-    return _stored(code, ("STORE_GLOBAL", "DELETE_GLOBAL"))
+def stored_globals(code: types.CodeType) -> Iterable[str]:
+    """Returns the globals that a function, or one inside it, assigns or deletes; they need not be there before."""
+    return _stored(code, ("STORE_GLOBAL", "DELETE_GLOBAL")) if is_on("bytecode") else names_in(code)
 
 
-def stored_attributes(code: types.CodeType) -> Iterator[str]:
-    """Yields the attributes that a function, or one inside it, assigns or deletes, of whatever has them."""
-    return _stored(code, ("STORE_ATTR", "DELETE_ATTR"))
+def stored_attributes(code: types.CodeType) -> Iterable[str]:
+    """Returns the attributes that a function, or one inside it, assigns or deletes, of whatever has them."""
+    return _stored(code, ("STORE_ATTR", "DELETE_ATTR")) if is_on("bytecode") else names_in(code)
 
 
-def _stored(code: types.CodeType, instructions: tuple[str, ...]) -> Iterator[str]:
-    if not is_on("bytecode"):  # any name may be one of them
-        yield from names_in(code)
-        return
-    for step in dis.get_instructions(code):
-        if step.opname in instructions:
-            yield step.argval
+@functools.lru_cache(maxsize=4096)
+def _stored(code: types.CodeType, instructions: tuple[str, ...]) -> tuple[str, ...]:
+    found = [step.argval for step in dis.get_instructions(code) if step.opname in instructions]
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from _stored(constant, instructions)
+            found += _stored(constant, instructions)
+    return tuple(found)
 
 
 class Read(NamedTuple):

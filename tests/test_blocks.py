@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import inspect
 import pickle
 import threading
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from torch import nn
@@ -21,7 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 from subclass_aot import Int8Weight, aot_compile, compile_blocks
-from subclass_aot.errors import BlockError
+from subclass_aot.errors import BlockError, MutationError
 from subclass_aot.testing import difference
 
 WIDTH = 8
@@ -522,6 +526,149 @@ def test_threads() -> None:
     assert len(results) == 4 and not any(difference(expected, r) for r in results) and counting.forward == 1
 
 
+@dataclasses.dataclass(slots=True)
+class Slots:
+    factor: float = 1.0
+
+
+class OwnDict(dict[str, float]): ...
+
+
+class OwnInt(int):
+    factor = 1.0
+
+
+def of_cell() -> Any:
+    factor = 1.0
+
+    def scaled(x: Any) -> Any:
+        return x * factor
+
+    return scaled
+
+
+def of_default() -> Any:
+    return lambda x, factor=1.0: x * factor
+
+
+def scaled(x: Any, *, factor: float) -> Any:
+    return x * factor
+
+
+HELD: dict[str, tuple[Any, str, Any]] = {
+    "slots": (Slots, "x * self.a.factor", lambda a: setattr(a, "factor", 3.0)),
+    "deque": (lambda: deque([1.0]), "x * self.a[0]", lambda a: a.append(a.popleft() * 3)),
+    "defaultdict": (lambda: defaultdict(float, b=1.0), "x * self.a['b']", lambda a: a.update(b=3.0)),
+    "own dict": (lambda: OwnDict(b=1.0), "x * self.a['b']", lambda a: a.update(b=3.0)),
+    "ordered dict": (lambda: OrderedDict(b=1.0, c=2.0), "x * [*self.a.values()][0]", lambda a: a.move_to_end("b")),
+    "own int": (lambda: OwnInt(3), "x * self.a.factor", lambda a: setattr(a, "factor", 3.0)),
+    "list in a tuple": (lambda: ([1.0],), "x * self.a[0][0]", lambda a: a[0].insert(0, 3.0)),
+    "cell": (of_cell, "self.a(x)", lambda a: setattr(a.__closure__[0], "cell_contents", 3.0)),
+    "default argument": (of_default, "self.a(x)", lambda a: setattr(a, "__defaults__", (3.0,))),
+    "attribute of a function": (of_default, "x * getattr(self.a, 'b', 2)", lambda a: setattr(a, "b", 3.0)),
+    "partial": (lambda: partial(scaled, factor=1.0), "self.a(x)", lambda a: a.keywords.update(factor=3.0)),
+    "array": (lambda: numpy.ones(1), "x * float(self.a[0])", lambda a: a.fill(3)),
+    "requires_grad": (lambda: torch.ones(3), "x * (2 if self.a.requires_grad else 3)", lambda a: a.requires_grad_()),
+    "attribute of a tensor": (lambda: torch.ones(3), "x * getattr(self.a, 'b', 2)", lambda a: setattr(a, "b", 3)),
+    "size of a tensor": (lambda: torch.ones(3), "x * self.a", lambda a: setattr(a, "data", torch.full((1,), 3.0))),
+    "mode of a module": (lambda: [nn.ReLU()], "x * (2 if self.a[0].training else 3)", lambda a: a[0].eval()),
+    "weight of a module": (lambda: (nn.Linear(3, 3),), "self.a[0](x)", lambda a: a[0].weight.data.fill_(3)),
+    "generator": (torch.Generator, "x + torch.rand(3, generator=self.a)", lambda a: a.manual_seed(5)),
+}
+"""What a block holds, how its forward reads it, and what changes it."""
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("how", [compile_blocks, lambda model: aot_compile(model)], ids=["blocks", "whole"])
+@pytest.mark.parametrize("name", HELD)
+def test_what_a_block_holds_is_compared(name: str, how: Any) -> None:
+    make, text, change = HELD[name]
+    models = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        models.append(blocks_of(f"return self.linear({text})", make))
+    model, compiled = models[0], how(models[1])
+    for _ in range(2):
+        for _ in range(2):
+            x = torch.rand(2, 3)
+            assert not difference(model(x).detach(), compiled(x).detach())
+        for block in (*model, *models[1]):
+            change(block.a)
+
+
+def blocks_of(body: str, make: Any = int) -> nn.Module:
+    """Two blocks with this forward, which hold what `make` makes."""
+    scope = {"nn": nn, "torch": torch, "make": make, "SimpleNamespace": SimpleNamespace}
+    lines = """
+class Written(nn.Module):
+    level = 1
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.a, self.count, self.log, self.kept = nn.Linear(3, 3), make(), 0, [], torch.ones(3)
+        self.config, self.last = SimpleNamespace(level=1), None
+        self.register_buffer("seen", torch.ones(3))
+
+    def forward(self, x):
+        """
+    module = ModuleType("written")
+    vars(module).update(scope)
+    exec(lines + body.replace("\n", "\n        "), vars(module))
+    return nn.Sequential(module.Written(), module.Written())
+
+
+WRITTEN = (
+    "self.count = (self.count + 1) % 2; x = x * (self.count + 1)", "self.log.append(1); x = x * len(self.log)",
+    "self.log.append(x.sum().detach()); x = x * 2", "self.last = x.detach()", "self.kept.mul_(2); x = x + self.kept",
+    "type(self).level = 3 - type(self).level; x = x * self.level", "self.seen = self.seen + 1; x = x + self.seen",
+    "self.config.level = 3 - self.config.level; x = x * self.config.level", "self.seen.add_(1); x = x + self.seen",
+    "self.linear.train(not self.linear.training); x = x * (2 if self.linear.training else 3)",
+    "self.seen.note = getattr(self.seen, 'note', 0) + 1; x = x * self.seen.note",
+    "y = x * 2\ny.register_hook(lambda g: self.log.append(g.sum()))\nx = x + y",
+)  # fmt: skip
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("line", WRITTEN)
+def test_what_a_block_changes_is_changed_at_each_call(line: str) -> None:
+    models = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        models.append(blocks_of(f"{line}\nreturn self.linear(x)"))
+    model, compiled = models[0], compile_blocks(models[1])
+    for _ in range(4):
+        x = torch.rand(2, 3, requires_grad=True)
+        results = [m(x) for m in (model, compiled)]
+        assert not difference(results[0].detach(), results[1].detach())
+        for result in results:
+            result.sum().backward()
+        for a, b in zip(model, compiled, strict=True):
+            assert (a.count, len(a.log), a.config.level, a.linear.training, type(a).level) == (
+                b.count, len(b.log), b.config.level, b.linear.training, type(b).level,
+            )  # fmt: skip
+            assert not difference(a.kept, b.kept) and not difference(a.seen, b.seen)
+
+
+def test_what_backward_alone_changes_is_refused() -> None:
+    class Counts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear, self.count = nn.Linear(3, 3), 0
+
+        def note(self, gradient: Any) -> None:
+            self.count += 1
+
+        def forward(self, x: Any) -> Any:
+            y = self.linear(x)
+            y.register_hook(self.note)
+            return y
+
+    model = compile_blocks(nn.Sequential(Counts(), Counts()))
+    with pytest.raises(BlockError, match="Counts: what a hook does in backward changes an object"):
+        model(torch.rand(2, 3, requires_grad=True))
+    assert model[0].count == 0
+
+
 def test_which_blocks() -> None:
     def compiled(model: nn.Module, *args: Any) -> list[str]:
         compile_blocks(model, *args)
@@ -566,6 +713,6 @@ def test_what_is_refused() -> None:
 
     model = compile_blocks(nn.Sequential(Assigns(), Assigns()))
     before = model[0].linear.weight
-    with pytest.raises(BlockError, match=r"linear.weight of a block is another tensor"):
+    with pytest.raises(MutationError, match=r"self.linear.weight: the function assigns another parameter here"):
         model(torch.rand(2, 2))
     assert model[0].linear.weight is before

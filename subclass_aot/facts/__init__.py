@@ -10,8 +10,8 @@ from subclass_aot.facts.modes import global_state as global_state
 from subclass_aot.facts.of_call import facts_of as facts_of
 from subclass_aot.facts.of_call import is_of_call as is_of_call
 from subclass_aot.facts.of_call import relations_of as relations_of
+from subclass_aot.facts.of_objects import ObjectReader as ObjectReader
 from subclass_aot.facts.scope import Scope as Scope
 from subclass_aot.facts.words import difference as difference
-from subclass_aot.facts.words import numbers_in as numbers_in
 from subclass_aot.facts.words import words as words
 from subclass_aot.facts.words import words_of as words_of

@@ -17,6 +17,8 @@ from subclass_aot.weak import is_weak
 
 def constant(value: object) -> Constant:
     """Keeps a Python value as guards do. What a file says of one that may change in silence is said now."""
+    if type(value) in ATOMS:
+        return Constant(value)
     copied = kept(value)
     if copied is not value or _stays(value):
         return Constant(copied)

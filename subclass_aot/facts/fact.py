@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from subclass_aot import _torch
 from subclass_aot.facts.code import Members, members_of
 from subclass_aot.objects import same_kept
 
@@ -87,7 +88,7 @@ class Constant:
     digest: str | None = None
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is Constant and same_kept(self.value, other.value)
+        return type(other) is Constant and (self.value is other.value or same_kept(self.value, other.value))
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -158,10 +159,19 @@ class Hooks(NamedTuple):
     Attributes:
         numbers: The numbers that torch gave to them, which no other hook of the process has.
         functions: What runs.
+        how: How each runs: with keyword arguments, after an exception, ...
     """
 
     numbers: tuple[int, ...]
     functions: tuple[Code, ...]
+    how: tuple[str, ...]
+
+    @staticmethod
+    def of(module: torch.nn.Module, table: str) -> Hooks:
+        """Reads those in one table of a module."""
+        hooks, notes = getattr(module, table), {name: vars(module)[name] for name in _torch.HOW_HOOKS_RUN}
+        how = [[name for name, note in notes.items() if note is True or note and number in note] for number in hooks]
+        return Hooks(tuple(hooks), tuple(map(Code.of, hooks.values())), tuple(map(" ".join, how)))
 
 
 class Storages(NamedTuple):

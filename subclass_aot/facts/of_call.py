@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import types
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -15,15 +14,14 @@ from subclass_aot import _torch
 from subclass_aot.aliasing import autograd_base, has_storage, is_autograd_leaf, storage_groups
 from subclass_aot.call import ArgumentPlace, Arguments, HeldPlace, ModulePlace, Place
 from subclass_aot.facts.code import read_once
-from subclass_aot.facts.constants import constant, hash_of
-from subclass_aot.facts.fact import Code, Fact, Facts, History, Hooks, Itself, Kind, Linked, Storages, Value
+from subclass_aot.facts.constants import constant
+from subclass_aot.facts.fact import Code, Fact, Facts, History, Kind, Storages
 from subclass_aot.facts.look import look_of
 from subclass_aot.facts.modes import MODES, Modes
+from subclass_aot.facts.of_objects import ObjectReader
 from subclass_aot.facts.scope import Scope
 from subclass_aot.flatten import FlattenPlan, SubclassCreationMeta, walk
 from subclass_aot.objects import Holder, nodes
-from subclass_aot.tables import HOOKS, Table
-from subclass_aot.weak import is_weak
 
 Places = Mapping[str, str]
 """Sizes and strides that are symbols, such as `args[0].size(1)`, and what is said instead."""
@@ -62,10 +60,7 @@ class _Reader:
         self.state = state
         self.scope = scope
         self.places = places
-        self.objects = arguments.objects
-        self.asked = dict(scope.absent)
         self.origins = _Origins(arguments)
-        self.linked = _links(arguments, self.origins.objects)
 
     def read(self) -> Iterator[Fact]:
         """Yields the facts, those that are cheap and often differ first."""
@@ -75,13 +70,10 @@ class _Reader:
             yield Fact(name, Kind.MODE, constant(mode))
         if arguments.with_grad:
             yield Fact("gradients of the inputs", Kind.GRADIENTS, None)
-        for position, node in self.objects.leaves.items():
-            yield from self.node(f"Python value {position}", node, True, "")
         for name, part in arguments.held:
-            if self.objects.position_of(part) is None:
+            if arguments.objects.position_of(part) is None:
                 yield Fact(name, Kind.VALUE, constant(part), False)
-        for position, holder in enumerate(self.objects.holders):
-            yield from self.holder(position, holder)
+        yield from self.objects()
         for path, module in arguments.modules:
             yield from self.module(path, module)
         yield from self.tensors()
@@ -92,101 +84,15 @@ class _Reader:
             twice = tuple(sorted(arguments.passed_twice.values()))
             yield Fact("the lists and dicts that are passed twice", Kind.TWICE, twice)
 
-    def node(self, path: str, node: nodes.Node, of_call: bool, within: str) -> Iterator[Fact]:
-        """Yields what stands at a place."""
-        value: Value
-        match node:
-            case nodes.ValueAt(value=found):
-                yield _value(path, found, of_call, within)
-                return
-            case nodes.TensorAt():
-                kind, value = Kind.STANDS, "a tensor"
-            case nodes.NumberAt():
-                kind, value = Kind.STANDS, "a number"
-            case nodes.ObjectAt():
-                kind, value = Kind.OBJECT, self.linked[node.position]
-            case nodes.WeakAt():
-                kind, value = Kind.STANDS, Code.of(type(node.value))
-                yield from self.node(f"{path}()", node.target, of_call, within)
-            case nodes.TupleAt():
-                kind, value = Kind.STANDS, Code.of(node.cls)
-                is_method = node.cls is types.MethodType
-                steps = (".__self__", ".__func__") if is_method else [f"[{i}]" for i in range(len(node.parts))]
-                for step, part in zip(steps, node.parts, strict=True):
-                    yield from self.node(path + step, part, of_call, within)
-        yield Fact(path, kind, value, of_call, within)
-
-    def holder(self, position: int, holder: Holder) -> Iterator[Fact]:
-        """Yields what an object is and what it holds, table by table."""
-        value, path, of_call = holder.value, holder.path, self.origins.objects[position]
-        label = self.linked[position].label
-        is_tensor, is_function = isinstance(value, torch.Tensor), isinstance(value, types.FunctionType)
-        if not is_tensor:
-            yield Fact(path, Kind.CLASS, Code.of(value if is_function else type(value)), of_call, label)
-        is_bare = holder.is_bare and path not in self.scope.written
-        if isinstance(value, torch.nn.Module) or is_bare and not is_function and not is_tensor:
-            yield Fact(path, Kind.IDENTITY, Itself(value), of_call, label)
-        limit = Table.limit_of(value)
-        if limit is not None:
-            yield Fact(path, Kind.LIMIT, constant(limit), of_call, label)
-        if holder.only_grows:
-            return
-        asked = self.asked.get(self.arguments.position_of(holder)) if is_tensor and self.asked else None
-        for table, entries in holder.tables:
-            if asked is None:
-                yield from self.table(holder, table, entries, of_call, label)
-                continue
-            for key, node in entries:
-                if key in asked or table.kind != "attributes":
-                    yield from self.node(path + table.step(key), node, of_call, f"{table.kind} of {label}, {key}")
-
-    def table(
-        self, holder: Holder, table: Table, entries: list[tuple[object, nodes.Node]], of_call: bool, label: str
-    ) -> Iterator[Fact]:
-        """Yields what one table of an object holds."""
-        path, kind = holder.path, table.kind
-        within = f"{kind} of {label}" if table.module is None else f"globals of {table.module} in {label}"
-        if kind == "members":
-            yield from self.members(holder, entries, of_call, within)
-            return
-        if kind in HOOKS:
-            hooks = getattr(holder.value, kind)
-            functions = tuple(Code.of(hook) for hook in hooks.values())
-            yield Fact(f"{path}.{kind}", Kind.HOOKS, Hooks(tuple(hooks), functions), of_call, within)
-        elif kind == "elements":
-            yield Fact(path, Kind.LENGTH, len(entries), of_call, within)
-        elif kind != "keys":
-            in_order = kind in ("items", "weakly")
-            keys = [key for key, _ in entries if not isinstance(key, nodes.TensorAt)]
-            yield Fact(path, Kind.KEYS, constant(tuple(keys if in_order else sorted(map(str, keys)))), of_call, within)
-        for i, (key, node) in enumerate(entries):
-            step = f"[{i}]" if isinstance(key, nodes.TensorAt) or kind in HOOKS else table.step(key)
-            where = table.path(path, key)
-            if step == f"[{i}]":
-                where = (f"{path}.{kind}" if kind in HOOKS else path) + step
-            if isinstance(key, nodes.TensorAt):
-                yield from self.node(f"a key of {path}{step}", key, of_call, f"{within}, {i}")
-            if (
-                isinstance(node, nodes.ValueAt)
-                and type(node.value) is int
-                and (told := hash_of(holder.value, node.value))
-            ):
-                yield Fact(where, Kind.VALUE, told, of_call, f"{within}, {i}")
-            else:
-                yield from self.node(where, node, of_call, f"{within}, {i}")
-
-    def members(
-        self, holder: Holder, entries: list[tuple[object, nodes.Node]], of_call: bool, within: str
-    ) -> Iterator[Fact]:
-        """Yields what a set holds, which has no order. Objects in it must be the same ones."""
-        values = {node.value for _, node in entries if isinstance(node, nodes.ValueAt)}
-        yield Fact(holder.path, Kind.VALUE, constant(values), of_call, within)
-        others = [(i, node) for i, (_, node) in enumerate(entries) if not isinstance(node, nodes.ValueAt)]
-        for i, node in others:
-            yield from self.node(f"{holder.path}[{i}]", node, of_call, f"{within}, {i}")
-        if others:
-            ids = tuple(sorted(map(id, set.__iter__(holder.value))))
-            yield Fact(holder.path, Kind.IDENTITY, ids, of_call, within)
+    def objects(self) -> list[Fact]:
+        """Lists what objects are and hold. Of the attributes of some tensors only those count that are asked for."""
+        arguments, asked = self.arguments, dict(self.scope.absent)
+        holders = enumerate(arguments.objects.holders if asked else ())
+        tensors = (
+            (i, arguments.position_of(holder)) for i, holder in holders if isinstance(holder.value, torch.Tensor)
+        )
+        of_holders = {i: asked[position] for i, position in tensors if position in asked}
+        return ObjectReader(arguments.objects, self.origins.objects, self.scope.written, of_holders).read()
 
     def module(self, path: str, module: torch.nn.Module) -> Iterator[Fact]:
         """Yields what a module has by name; the tensors and the submodules have facts of their own."""
@@ -282,12 +188,6 @@ class _Reader:
                 yield Fact(arguments.path_of(i), Kind.HISTORY, History(arguments.path_of(j), (i, j), one))
 
 
-def _value(path: str, value: object, of_call: bool, within: str) -> Fact:
-    if not is_weak(value) and isinstance(value, types.FunctionType | type):
-        return Fact(path, Kind.CODE, Code.of(value), of_call, within)
-    return Fact(path, Kind.VALUE, constant(value), of_call, within)
-
-
 def _structure(treespec: optree.PyTreeSpec) -> tuple[Any, ...]:
     entries = [entry for accessor in treespec.accessors() for entry in accessor]
     classes = tuple(dict.fromkeys(Code.of(entry.type).thing for entry in entries))
@@ -363,17 +263,3 @@ def is_of_call(path: str) -> bool:
     it.
     """
     return _OF_CALL.match(path) is not None
-
-
-def _links(arguments: Arguments, of_call: Sequence[bool]) -> list[Linked]:
-    """Returns a name for each object.
-
-    Those of the call and those of the function are counted apart, since a file may go without.
-    """
-    counts = {"call": 0, "function": 0}
-    found = []
-    for holder, is_of in zip(arguments.objects.holders, of_call, strict=True):
-        of = "call" if is_of else "function"
-        found.append(Linked(holder.path, f"{of} {counts[of]}"))
-        counts[of] += 1
-    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import assert_never
 
 import torch
@@ -257,13 +257,3 @@ def text_of(value: object) -> str:
     if len(text) < 80:
         return text
     return f"{text[:60]}... #{hashlib.sha256(text.encode()).hexdigest()[:8]}"  # by which two long ones differ
-
-
-def numbers_in(facts: Iterable[Fact]) -> Mapping[str, int]:
-    """Finds the integers that objects hold, by their paths."""
-    found = {}
-    for fact in facts:
-        value = fact.value
-        if fact.kind is Kind.VALUE and fact.within and isinstance(value, Constant) and type(value.value) is int:
-            found[fact.place] = value.value
-    return found

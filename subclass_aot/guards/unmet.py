@@ -11,7 +11,8 @@ import torch
 
 from subclass_aot.call import Arguments
 from subclass_aot.codegen import Source
-from subclass_aot.facts import Facts, numbers_in
+from subclass_aot.facts import Facts, Kind
+from subclass_aot.facts import fact as kinds
 from subclass_aot.flatten import SubclassCreationMeta
 from subclass_aot.meta import Spec
 from subclass_aot.signature import JointSignature
@@ -107,3 +108,13 @@ def _evaluated(text: str, values: Mapping[str, int]) -> Any:
     source.globals |= {"math": math, "torch": torch}
     source.line(f"return {text}")
     return source.build()(**values)
+
+
+def numbers_in(facts: Facts) -> Mapping[str, int]:
+    """Finds the integers that objects hold, by their paths."""
+    found = {}
+    for fact in facts:
+        value = fact.value
+        if fact.kind is Kind.VALUE and fact.within and isinstance(value, kinds.Constant) and type(value.value) is int:
+            found[fact.place] = value.value
+    return found

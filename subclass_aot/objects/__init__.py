@@ -4,8 +4,8 @@ from subclass_aot.objects import nodes as nodes
 from subclass_aot.objects.comparisons import kept as kept
 from subclass_aot.objects.comparisons import same_constant as same_constant
 from subclass_aot.objects.comparisons import same_kept as same_kept
+from subclass_aot.objects.holders import Entries as Entries
 from subclass_aot.objects.holders import Holder as Holder
-from subclass_aot.objects.nodes import make_tuple as make_tuple
 from subclass_aot.objects.nodes import sized as sized
 from subclass_aot.objects.object_guards import ObjectGuards as ObjectGuards
 from subclass_aot.objects.untracked_state import NotStepped as NotStepped

@@ -9,7 +9,7 @@ from collections import Counter, deque
 from typing import Any
 
 from subclass_aot._stack import pass_on_interruption
-from subclass_aot.tables import object_tables, vars_of_number
+from subclass_aot.tables import ATOMS, Table, object_tables, vars_of_number
 from subclass_aot.weak import is_weak
 
 
@@ -23,7 +23,8 @@ def same_constant(a: Any, b: Any) -> bool:
     if type(a) is not type(b):  # `1 == 1.0 == True`, and programs compute other things with them
         return False
     # The `==` of a number's or a text's class does not see attributes beside it.
-    if getattr(a, "__dict__", None) and not _same_vars(vars_of_number(a), vars_of_number(b)):
+    beside = getattr(a, "__dict__", None) or getattr(b, "__dict__", None)
+    if beside and not _same_vars(vars_of_number(a), vars_of_number(b)):
         return False
     if isinstance(a, tuple | list):
         return len(a) == len(b) and all(map(same_constant, a, b))
@@ -47,7 +48,7 @@ def kept(value: Any) -> Any:
 
     What has no hash may change, and so may attributes of a number, and what is inside a tuple or a record.
     """
-    if not _may_change(value):
+    if not may_change(value):
         return value
     try:
         made = copy.deepcopy(value)
@@ -74,12 +75,14 @@ def is_compared_by_identity(value: object) -> bool:
     return isinstance(value, type) or callable(value) and not isinstance(value, types.MethodType)
 
 
-def _may_change(value: Any) -> bool:
-    if is_weak(value) or is_compared_by_identity(value):
+def may_change(value: Any) -> bool:
+    """Returns whether a value may become another one and stay the same object."""
+    if type(value) in ATOMS or is_weak(value) or is_compared_by_identity(value):
         return False
     if isinstance(value, tuple):
-        return any(map(_may_change, value))
-    if type(value).__hash__ is None or vars_of_number(value):
+        return any(map(may_change, value))
+    is_number_with_attributes = vars_of_number(value) is getattr(value, "__dict__", None)
+    if type(value).__hash__ is None or is_number_with_attributes:
         return True
     compares_itself = "__eq__" in {name for cls in type(value).__mro__[:-1] for name in vars(cls)}
     return compares_itself and bool(getattr(value, "__dict__", None)) and bool(object_tables(value))
@@ -93,12 +96,12 @@ def same_contents(
         return False
     if not isinstance(container, dict):
         return all(map(same_constant, elements_of(container), values))
-    return same_keys(container, keys) and all(map(same_constant, dict.values(container), values))
+    return same_keys(container, keys) and all(map(same_constant, Table.methods_of(container).values(container), values))
 
 
 def same_keys(mapping: dict[Any, Any], keys: tuple[Any, ...]) -> bool:
     """Returns whether a dict has these keys, in this order."""
-    found = tuple(dict.keys(mapping))
+    found = tuple(Table.methods_of(mapping).keys(mapping))
     return found == keys and all(type(a) is type(b) for a, b in zip(found, keys, strict=True))
 
 
@@ -110,7 +113,7 @@ def elements_of(holder: list[Any] | deque[Any]) -> list[Any]:
 
 def items_of(mapping: dict[Any, Any]) -> list[Any]:
     """Returns keys and values in turn."""
-    return [part for item in dict.items(mapping) for part in item]
+    return [part for item in Table.methods_of(mapping).items(mapping) for part in item]
 
 
 def _same_vars(a: dict[str, Any], b: dict[str, Any]) -> bool:

@@ -9,6 +9,10 @@ from typing import Any
 
 import torch
 
+from subclass_aot.objects.comparisons import may_change
+from subclass_aot.tables import ATOMS
+from subclass_aot.weak import is_weak
+
 
 @dataclass(frozen=True, slots=True)
 class TensorAt:
@@ -79,6 +83,20 @@ def is_replaced(node: Node) -> bool:
             return node.stand_in is not None
         case ObjectAt():
             return False
+
+
+def is_steady(node: Node) -> bool:
+    """Returns whether what stands there is unchanged as long as it is the same object, but for what objects hold."""
+    match node:
+        case TupleAt():
+            return all(map(is_steady, node.parts))
+        case ValueAt():
+            plain = type(node.value) in ATOMS
+            return plain or node.stand_in is None and not is_weak(node.value) and not may_change(node.value)
+        case TensorAt() | NumberAt() | WeakAt():
+            return False
+        case ObjectAt():
+            return True
 
 
 def sized(number: int) -> torch.Tensor:

@@ -16,6 +16,7 @@ from subclass_aot.objects.comparisons import (
     is_compared_by_identity,
     items_of,
     kept,
+    may_change,
     same_constant,
     same_contents,
     same_keys,
@@ -23,12 +24,10 @@ from subclass_aot.objects.comparisons import (
 from subclass_aot.objects.holders import Entries, Holder
 from subclass_aot.objects.nodes import Node, NumberAt, ObjectAt, TensorAt, TupleAt, ValueAt, WeakAt, sized
 from subclass_aot.objects.walk import Objects
-from subclass_aot.tables import Table
+from subclass_aot.tables import UNSEEN, Table
 from subclass_aot.weak import REFERENT, is_weak, referent
 
 _ABSENT = object()
-_READ_EACH_TIME = "frozenset()"
-"""Among the tables: what cannot be compared, so that all is read at each call."""
 _MANY = 16
 """From how many Python values on a list or dict is compared at once."""
 
@@ -140,6 +139,8 @@ class ObjectGuards:
         """Compares what an expression gives."""
         match node:
             case ValueAt():
+                if may_change(node.value):
+                    self.tables.append(self.source.const(UNSEEN, "unseen"))
                 self.constant(name, node.value)
             case TensorAt():
                 self.tensors[node.number] = name
@@ -170,7 +171,7 @@ class ObjectGuards:
             case _:
                 lives = False
         if not lives:  # who kept it would keep it alive
-            self.tables.append(_READ_EACH_TIME)
+            self.tables.append(self.source.const(UNSEEN, "unseen"))
         local = self.source.fresh(f"{reference}_referent")
         self.source.line(f"{local} = {self.source.const(referent, 'referent')}({reference})")
         return local
@@ -203,6 +204,7 @@ class ObjectGuards:
         if holder.only_grows or not self.matters(holder):
             return
         for table, entries in holder.tables:
+            self.tables.append(f"*{self.source.const(table.watched, 'watched')}({name})")
             self.table(name, holder, table, entries)
 
     def table(self, name: str, holder: Holder, table: Table, entries: Entries) -> None:
@@ -277,7 +279,6 @@ class ObjectGuards:
             self.node(part, node)
 
     def _elements(self, name: str, holder: Holder, entries: Entries) -> None:
-        self.tables.append(name)
         if isinstance(holder.value, deque):
             self._limit(f"{name}.maxlen", holder)
             plain = type(holder.value) is deque
@@ -289,7 +290,6 @@ class ObjectGuards:
         self.unpacked(name if plain else f"{self.source.const(elements_of, 'elements_of')}({name})", nodes, name)
 
     def _members(self, name: str, holder: Holder, entries: Entries) -> None:
-        self.tables.append(name)
         self.constant(name, holder.value)  # sets of numbers and strings are compared as values
         # Objects in a set have no place by which another could be found, so they must be the same ones.
         objects = [node for _, node in entries if isinstance(node, ObjectAt | WeakAt)]
@@ -306,7 +306,6 @@ class ObjectGuards:
     def _attributes(self, name: str, holder: Holder, table: Table, entries: Entries) -> None:
         local = self.source.fresh(f"{name}_attributes")
         self.source.line(f"{local} = {name}.__dict__")
-        self.tables.append(local)
         if table.only is None:
             self.source.refuse_if(f"len({local}) != {len(holder.value.__dict__)}")
         self._by_name(local, entries)
@@ -314,7 +313,6 @@ class ObjectGuards:
     def _grad(self, name: str, entries: Entries) -> None:
         local = self.source.fresh(f"{name}_grad")
         self.source.line(f"{local} = {name}.grad")
-        self.tables.append(_READ_EACH_TIME)  # there is no dict that tells
         self.node(local, entries[0][1])
 
     def _by_name(self, local: str, entries: Entries) -> None:
@@ -330,7 +328,6 @@ class ObjectGuards:
             self.node(part, node)
 
     def _items(self, name: str, holder: Holder, entries: Entries) -> None:
-        self.tables.append(name)
         if isinstance(holder.value, defaultdict):
             self._limit(f"{name}.default_factory", holder)
         if self.all_at_once(name, entries):
@@ -350,7 +347,6 @@ class ObjectGuards:
         self.unpacked(parts, [part for key, node in entries for part in (_key(key), node)])
 
     def _weakly(self, name: str, entries: Entries) -> None:
-        self.tables.append(_READ_EACH_TIME)
         parts = self.source.fresh(f"{name}_items")
         self.source.line(f"{parts} = [part for item in {name}.items() for part in item]")
         self.unpacked(parts, [part for key, node in entries for part in (_key(key), node)])
@@ -368,7 +364,6 @@ class ObjectGuards:
     def _slots(self, name: str, table: Table, entries: Entries) -> None:
         present = dict(entries)
         for key in table.only or ():
-            self.tables.append(f"({name}, {key!r})")
             if key not in present:
                 self.source.refuse_if(f"hasattr({name}, {key!r})")
                 continue
@@ -380,7 +375,6 @@ class ObjectGuards:
         cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
         for key, node in entries:
             cell = self.source.const(cells[str(key)], f"cell_{key}")
-            self.tables.append(cell)
             part = self.source.fresh(str(key))
             self.source.line(f"{part} = {cell}.cell_contents")
             self.node(part, node)
@@ -388,7 +382,6 @@ class ObjectGuards:
     def _class(self, name: str, cls: type, entries: Entries) -> None:
         """Compares the attributes of a class that are data, and how many it has of any kind."""
         local = self.source.const(vars(cls), f"{name}_attributes")
-        self.tables.append(name)
         # Python itself puts names into a class, as `copy` does: then its data is counted.
         names = self.source.const(Table.names_of_data, "names_of_data")
         known = self.source.const(tuple(key for key, _ in entries), "names")
@@ -397,8 +390,6 @@ class ObjectGuards:
 
     def _globals(self, function: types.FunctionType, table: Table, entries: Entries) -> None:
         local = self.source.const(table.mapping(function), "module_globals")
-        for key, _ in entries:  # all other globals may change
-            self.tables.append(f"({local}, {key!r})")
         self._by_name(local, entries)
 
     def _partial(self, name: str, entries: Entries) -> None:

@@ -54,6 +54,9 @@ from subclass_aot.weak import REFERENT, is_weak, make_weak, referent, weak_kind
 LIMIT = 20_000
 """How many objects that are no tensors one call may reach. More are no data, but a program's whole state."""
 
+_PLAIN = ATOMS - {type}
+"""Classes of values that hold nothing, and neither does what they are of."""
+
 _TOO_MANY = """{path}: more than {limit} Python objects are reached from here.
   All of them would be compared at each call.
   Instead: pass what the function needs of it as arguments of their own."""
@@ -77,6 +80,7 @@ class Objects:
             module has in its `__dict__`.
         extras: Gives the tables of what a program put on a tensor.
         changing: Paths at which a number is to be a symbol.
+        without_hooks: A module whose own hooks do not count, since they run around what is called.
 
     Attributes:
         holders: The objects.
@@ -95,6 +99,7 @@ class Objects:
         whole_modules: bool = False,
         extras: Callable[[torch.Tensor], list[Table]] = extras_of,
         changing: Collection[str] = (),
+        without_hooks: torch.nn.Module | None = None,
     ) -> None:
         self.holders: list[Holder] = []
         self.tensors: list[HeldTensor] = []
@@ -105,6 +110,7 @@ class Objects:
         self._changing = changing
         self._extras = extras
         self._whole_modules = whole_modules
+        self._without_hooks = without_hooks
         self._position: dict[int, int] = {}
         self._later: deque[int] = deque()
         self._holding_tensors = 0
@@ -240,6 +246,8 @@ class Objects:
                 self._later.append(known)
             return ObjectAt(known)
         tables = tables_of(value, pinned, self._module_name, self._whole_modules)
+        if value is self._without_hooks:
+            tables = [table for table in tables if table.kind not in HOOKS]
         if not tables:
             self.watch(path, value)
             for name, x in vars_of_number(value).items():
@@ -287,10 +295,17 @@ class Objects:
             try:
                 yield
             finally:
-                _restore(before)
+                Objects.restore(before)
         except BaseException:
-            _restore(before)  # again, since a signal may have come in the middle of the first time
+            Objects.restore(before)  # again, since a signal may have come in the middle of the first time
             raise
+
+    @staticmethod
+    def restore(before: Iterable[tuple[Table, object, list[tuple[Any, Any]]]]) -> None:
+        """Makes objects hold what was read of their tables."""
+        for table, holder, contents in before:
+            if not Table.same(table.read(holder), contents):  # most are as they were, and writing costs more
+                table.write(holder, contents)
 
     def put(
         self, values: Sequence[Any], fake: Callable[[Holder], Any], stand_ins: bool, ids: Mapping[int, int]
@@ -384,6 +399,9 @@ class Objects:
                 entries += [(key, ValueAt(value)) for key, value in table.read(holder.value)]
                 continue
             for number, (key, value) in enumerate(table.read(holder.value)):
+                if type(value) in _PLAIN and type(key) in _PLAIN and not self._changing:  # most, and nothing leads on
+                    entries.append((key, ValueAt(value)))
+                    continue
                 path = table.path(holder.path, key)
                 if table.kind in HOOKS:  # each has a number of the process
                     path = f"{holder.path}.{table.kind}[{number}]"
@@ -394,7 +412,7 @@ class Objects:
                     refuse_key(key, holder.path)
                 if table.kind == "members" and isinstance(value, torch.Tensor):
                     raise PlanError(_IN_SET.format(path=holder.path))
-                if table.is_of_another_file(holder.value, value):
+                if table.kind == "globals" and table.is_of_another_file(holder.value, value):
                     entries.append((key_node, ValueAt(value)))  # compared, and not walked
                 elif table.kind == "state":
                     entries.append((key_node, TensorAt(len(self.tensors))))
@@ -409,12 +427,6 @@ class Objects:
         if way.steps or not isinstance(entry, Entry) or entry.table.kind not in ("cells", "globals"):
             return False
         return only_appends(self.holders[entry.holder].value.__code__, entry.key)
-
-
-def _restore(before: Iterable[tuple[Table, object, list[tuple[Any, Any]]]]) -> None:
-    for table, holder, contents in before:
-        if not Table.same(table.read(holder), contents):  # most are as they were, and writing costs more
-            table.write(holder, contents)
 
 
 def _is_more(node: Node) -> bool:

@@ -13,7 +13,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot.codegen import Source
-from subclass_aot.objects import Entry, Named, Way, make_tuple
+from subclass_aot.objects import Entry, Named, Way, nodes
 from subclass_aot.outcome.recipes import (
     FOR_BACKWARD,
     Change,
@@ -182,7 +182,7 @@ class _Writer:
                 parts = f"({''.join(f'{part}, ' for part in self.expressions(recipe.parts))})"
                 if recipe.cls is tuple:
                     return parts
-                make = self.source.const(functools.partial(make_tuple, recipe.cls), recipe.cls.__name__)
+                make = self.source.const(functools.partial(nodes.make_tuple, recipe.cls), recipe.cls.__name__)
                 return f"{make}({parts})"
             case Identity():
                 return f"id({self.expression(recipe.of)})"

@@ -6,7 +6,7 @@ a descriptor on the class of each module stands in the way of such attributes an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FunctionType
 from typing import Any
@@ -16,18 +16,14 @@ import torch
 KINDS = (int, float, bool, str, type(None))
 
 
-def can_be_watched(module: torch.nn.Module, name: str) -> bool:
-    """Returns whether every read of an attribute will be noticed: its class does not read the `__dict__` of its
-    instances.
-    """
-    if name == "training" or type(vars(module)[name]) not in KINDS:
-        return False
-    for cls in type(module).__mro__:
-        if hasattr(vars(cls).get(name), "__set__"):
-            return False
-        if cls not in (torch.nn.Module, object) and any(map(_looks_inside, vars(cls).values())):
-            return False
-    return True
+def watchable(module: torch.nn.Module, names: Iterable[str]) -> list[str]:
+    """Returns the attributes of which every read will be noticed: none if a class reads the `__dict__` of instances."""
+    classes = type(module).__mro__
+    of_users = [member for cls in classes if cls not in (torch.nn.Module, object) for member in vars(cls).values()]
+    if any(map(_reads_dict, of_users)):
+        return []
+    found = [name for name in names if name != "training" and type(vars(module)[name]) in KINDS]
+    return [name for name in found if not any(hasattr(vars(cls).get(name), "__set__") for cls in classes)]
 
 
 @contextmanager
@@ -88,7 +84,7 @@ class _Watched:
         del vars(module)[self.name]
 
 
-def _looks_inside(member: object) -> bool:
+def _reads_dict(member: object) -> bool:
     member = getattr(member, "__func__", getattr(member, "fget", member))
     return isinstance(member, FunctionType) and not {"__dict__", "vars", "copy", "deepcopy", "__getstate__"}.isdisjoint(
         member.__code__.co_names

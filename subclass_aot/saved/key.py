@@ -97,7 +97,8 @@ class _Writer:
             case Kind.STANDS:
                 return self._code(value) if isinstance(value, values.Code) else str(value)
             case Kind.HOOKS:
-                return ", ".join(map(self._code, value.functions))
+                runs = zip(map(self._code, value.functions), value.how, strict=True)
+                return ", ".join(" ".join(filter(None, run)) for run in runs)
             case Kind.OBJECT:
                 return f"object {value.label}"
             case Kind.TENSOR:

@@ -43,6 +43,9 @@ Kind = (
 Contents = list[tuple[Any, Any]]
 """Names, keys or positions, and what stands there."""
 
+UNSEEN = frozenset[object]()
+"""Among what is watched: something of which no comparison by identity shows that it is unchanged."""
+
 MODULE_TABLES: tuple[Kind, ...] = _torch.MODULE_TABLES
 """The tables of every module that hold tensors and modules."""
 
@@ -107,7 +110,8 @@ class Table:
         mapping = self.mapping(holder)
         if self.only is not None:
             return [(name, mapping[name]) for name in self.only if name in mapping]
-        return [(k, v) for k, v in _dict_methods(mapping).items(mapping) if self.has(k)]
+        has = self.has if self.public else {*mapping}.difference(self.but).__contains__
+        return [(k, v) for k, v in Table.methods_of(mapping).items(mapping) if has(k)]
 
     def has(self, key: object) -> bool:
         """Returns whether a key belongs to the table, by what is left out of it."""
@@ -116,7 +120,7 @@ class Table:
     def is_of_another_file(self, holder: object, value: object) -> bool:
         """Returns whether a global of a function is a function of a library that another file defines."""
         is_function = type(value) is types.FunctionType and not is_users(value.__module__)
-        return self.kind == "globals" and is_function and value.__module__ != holder.__module__
+        return is_function and value.__module__ != holder.__module__
 
     def mapping(self, holder: object) -> dict[Any, Any]:
         """Returns the dict behind a table that is one."""
@@ -128,6 +132,26 @@ class Table:
             return holder.__globals__ if self.module is None else vars(holder.__globals__[self.module])
         found: dict[Any, Any] = holder.__dict__ if self.kind == "attributes" else holder.__dict__[self.kind]
         return found.mine if type(found) is ThreadTable else found
+
+    def watched(self, holder: object) -> tuple[object, ...]:
+        """Returns what `same_items` compares to see that the table is unchanged; `UNSEEN` where nothing shows it."""
+        match self.kind:
+            case "elements" | "members":
+                return (holder if isinstance(holder, list) or type(holder) is set else UNSEEN,)
+            case "weakly" | "grad" | "state":
+                return (UNSEEN,)
+            case "items" if isinstance(holder, OrderedDict):  # it has an order of its own
+                return (UNSEEN,)
+            case "keys" | "partial":  # they are seen with the items; what it is made of cannot be replaced
+                return ()
+            case "class":
+                return (holder,)
+            case "cells":
+                return tuple([cell for _, cell in _cells(holder)])
+            case "slots":
+                return tuple([(holder, name) for name in self.only or ()])
+        mapping = self.mapping(holder)
+        return (mapping,) if self.only is None else tuple([(mapping, name) for name in self.only])
 
     def write(self, holder: object, contents: Contents) -> None:
         """Makes the table hold `contents` and nothing else."""
@@ -177,7 +201,7 @@ class Table:
 
     def _write_mapping(self, mapping: dict[Any, Any], contents: Contents) -> None:
         """Writes a dict in the order of `contents`. All keys are removed first only where it had another order."""
-        methods = _dict_methods(mapping)
+        methods = Table.methods_of(mapping)
         now = [k for k in methods.keys(mapping) if (self.only is None or k in self.only) and self.has(k)]
         then = [k for k, _ in contents]
         kept = set(map(self.key_of, then))
@@ -204,7 +228,7 @@ class Table:
         """Returns where the user finds what stands at `key`, by the path of the holder."""
         if self.kind in ("cells", "globals"):
             return str(key) if self.module is None else f"{self.module}.{key}"
-        return holder + self.step(key)
+        return f"{holder}.{key}" if self.kind in _NAMED else holder + self.step(key)
 
     @staticmethod
     def refill(holder: object, values: list[Any]) -> None:
@@ -251,6 +275,11 @@ class Table:
         return tuple([name for name, value in vars(cls).items() if Table.is_class_data(name, value)])
 
     @staticmethod
+    def methods_of(mapping: dict[Any, Any]) -> type[dict[Any, Any]]:
+        """Returns the class whose methods act on a dict itself. An `OrderedDict` keeps its order beside the dict."""
+        return OrderedDict if isinstance(mapping, OrderedDict) else dict
+
+    @staticmethod
     def limit_of(value: object) -> Any:
         """Returns what a container has beside its contents: a `defaultdict`'s factory, a `deque`'s greatest length."""
         if isinstance(value, defaultdict):
@@ -266,11 +295,6 @@ def _write_class(holder: object, contents: dict[Any, Any]) -> None:
             type.__delattr__(holder, name)
     for name, value in contents.items():
         type.__setattr__(holder, name, value)
-
-
-def _dict_methods(mapping: dict[Any, Any]) -> type[dict[Any, Any]]:
-    """Returns the class whose methods act on a dict itself. An `OrderedDict` keeps its order beside the dict."""
-    return OrderedDict if isinstance(mapping, OrderedDict) else dict
 
 
 def _sequence(holder: object) -> Any:

@@ -11,7 +11,7 @@ from torch import nn
 
 from subclass_aot import Int8Weight, TwoTensor
 from subclass_aot.call import Arguments
-from subclass_aot.facts import MODES, Facts, difference, facts_of, global_state, numbers_in, words
+from subclass_aot.facts import MODES, Facts, difference, facts_of, global_state, words
 from subclass_aot.facts.words import describe_tensor, text_of
 
 ones = torch.ones(2, 3)
@@ -146,12 +146,6 @@ def test_hooks_are_facts_and_a_list_that_only_grows_is_none() -> None:
     assert of_objects(append) == {"class of seen": "list"}
     found = of_objects(module)
     assert found["self._forward_hooks"] == "function <lambda>" and found["value"] == "3"
-
-
-def test_integers_with_their_paths() -> None:
-    """A bool is no integer here: it does not count."""
-    x = {"steps": 3, "flag": True, "rate": 0.5, "inner": types.SimpleNamespace(count=4), "pair": (1, 2)}
-    assert numbers_in(all_of(lambda: x)) == {"x['steps']": 3, "x['inner'].count": 4}
 
 
 def number(unit: str) -> Number:

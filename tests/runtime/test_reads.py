@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from subclass_aot.runtime.reads import can_be_watched, noticed
+from subclass_aot.runtime.reads import noticed, watchable
 
 
 class Layer(torch.nn.Module):
@@ -93,10 +93,9 @@ class Slotted(Layer):
 
 
 def test_what_cannot_be_watched() -> None:
-    assert can_be_watched(Layer(1), "index") and can_be_watched(Layer(1), "name")
-    assert not can_be_watched(Layer(1), "items"), "it is not a number or a text"
-    assert not can_be_watched(Layer(1), "training"), "guards look at it"
-    assert not can_be_watched(Copies(1), "index"), "its class reads the whole dict"
+    names = ["index", "name", "items", "training"]
+    assert watchable(Layer(1), names) == ["index", "name"], "numbers and texts, and guards look at the mode"
+    assert watchable(Copies(1), names) == [], "its class reads the whole dict"
     slotted = Slotted(1)
     vars(slotted)["index"] = 2
-    assert not can_be_watched(slotted, "index"), "its class has a property that stands before it"
+    assert watchable(slotted, names) == ["name"], "its class has a property that stands before it"
