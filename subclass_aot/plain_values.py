@@ -7,7 +7,6 @@ whose first key says what it is: `{"dtype": "float32"}`.
 from __future__ import annotations
 
 import math
-import types
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
@@ -39,7 +38,7 @@ class ValueWriter:
     name_of: Callable[[Any], str] = staticmethod(full_name)
     cannot: ClassVar[str]
 
-    def write(self, value: Any) -> Json:
+    def write(self, value: object) -> Json:
         """Returns a value as what `json.dumps` takes.
 
         Raises:
@@ -48,15 +47,15 @@ class ValueWriter:
         kind = type(value)
         if value is None or kind in (bool, int, str):
             return value
-        if kind is tuple:
+        if isinstance(value, tuple) and kind is tuple:
             return [self.part(x, f"[{i}]") for i, x in enumerate(value)]
-        if kind is float:
+        if isinstance(value, float) and kind is float:
             return value if math.isfinite(value) else {"float": repr(value)}
-        if kind in (list, torch.Size):
+        if isinstance(value, list | torch.Size) and kind in _SEQUENCES:
             return {_SEQUENCES[kind]: [self.part(x, f"[{i}]") for i, x in enumerate(value)]}
-        if kind in (set, frozenset):
+        if isinstance(value, set | frozenset) and kind in _SEQUENCES:
             return {_SEQUENCES[kind]: sorted((self.part(x, ": an element") for x in value), key=repr)}
-        if kind in (dict, types.MappingProxyType):
+        if isinstance(value, dict) and kind is dict:
             return {"dict": [[self.part(k, ": a key"), self.part(v, f"[{k!r}]")] for k, v in value.items()]}
         if kind in _TORCH:
             return {_TORCH[kind]: str(value).removeprefix("torch.")}
@@ -137,7 +136,7 @@ class ValueReader:
             raise Refused(f"cannot be made of {written!r:.200}: {error}") from error
         raise Refused(_UNKNOWN.format(written=written))
 
-    def made(self, cls: Any, held: dict[str, Any]) -> Any:
+    def made(self, cls: type, held: dict[str, Any]) -> Any:
         """Makes a dataclass or a named tuple of what it holds."""
         return cls(**held)
 
