@@ -31,7 +31,7 @@ from subclass_aot.joint.records import name_of
 from subclass_aot.meta import MetaTensor, Spec, Storage, meta, new_leaf
 from subclass_aot.operators import effects_of
 from subclass_aot.passes import is_backward, new_node
-from subclass_aot.symbols import Symbols, is_symbolic, unbacked_sizes
+from subclass_aot.symbols import SizesMustBeKnown, Symbols, is_symbolic, unbacked_sizes
 
 _TAG, _FORWARD, _BACKWARD = "partitioner_tag", "is_forward", "is_backward"
 _OF_SHAPES = ("val", "spec", "tensor_meta", "example_value")
@@ -197,7 +197,7 @@ def _value_of(owner: fx.GraphModule, node: fx.Node, values: Mapping[fx.Node, Any
     versions = list(map(_torch.version_of, given))
     try:
         value = _run(owner, node, args, kwargs)
-    except Exception as error:  # of the operator, or of a function that a pass put in
+    except (Exception, SizesMustBeKnown) as error:  # of the operator, or of a function that a pass put in
         pass_on_interruption(error)
         val = node.meta.get("val")
         if val is None:

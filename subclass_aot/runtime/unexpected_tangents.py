@@ -36,7 +36,7 @@ from subclass_aot.passes import backward_from
 from subclass_aot.runtime.graphs import Graphs
 from subclass_aot.runtime.tangent_coercion import converted, fits
 from subclass_aot.signature import JointSignature
-from subclass_aot.symbols import MoreAssumed
+from subclass_aot.symbols import MoreAssumed, SizesMustBeKnown
 from subclass_aot.trace import JointTrace, one_at_a_time
 
 Backward = Callable[..., tuple[Any, ...]]
@@ -161,7 +161,7 @@ class UnexpectedTangents:
                 return kind.chosen, *given
         try:
             kind = self._make(given, any(wrong), write, present)
-        except Exception as error:  # of a class, or of the function's backward
+        except (Exception, SizesMustBeKnown) as error:  # of a class, or of the function's backward
             pass_on_interruption(error)
             if not any(wrong) and not missing:
                 raise BackwardOutcomeError(_OBJECTS.format(why=_why(error))) from error
@@ -270,7 +270,7 @@ def _is_of(tangent: object, described: tuple[ValueMeta, tuple[Any, ...]] | None)
     return tangent is None if described is None else tangent is not None and fits(tangent, *described)
 
 
-def _message(where: str, tangent: object, meta: ValueMeta, error: Exception) -> str:
+def _message(where: str, tangent: object, meta: ValueMeta, error: BaseException) -> str:
     expected, hook = _describe(meta), ""
     names = {"cls": type(tangent).__name__, "expected_cls": expected.split()[0]}
     if hasattr(tangent, "__tensor_flatten__"):
@@ -281,7 +281,7 @@ def _message(where: str, tangent: object, meta: ValueMeta, error: Exception) -> 
     return _WRONG_TANGENT.format(where=where, expected=expected, got=got, why=_why(error), hook=hook)
 
 
-def _why(error: Exception) -> str:
+def _why(error: BaseException) -> str:
     return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
 
 
