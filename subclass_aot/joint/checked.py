@@ -12,7 +12,7 @@ import torch
 from torch import fx
 
 from subclass_aot import _torch
-from subclass_aot._stack import pass_on_interruption
+from subclass_aot._stack import first_line, pass_on_interruption
 from subclass_aot.descriptors import (
     Descriptor,
     Inner,
@@ -201,8 +201,8 @@ def _value_of(owner: fx.GraphModule, node: fx.Node, values: Mapping[fx.Node, Any
         pass_on_interruption(error)
         val = node.meta.get("val")
         if val is None:
-            reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
-            raise JointGraphError(messages.NO_SHAPE.format(node=node.name, operator=target, reason=reason)) from error
+            text = messages.NO_SHAPE.format(node=node.name, operator=target, reason=first_line(error))
+            raise JointGraphError(text) from error
         return _without_data(val)
     if list(map(_torch.version_of, given)) != versions:
         raise JointGraphError(messages.WRITES.format(node=node.name, operator=target))

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from subclass_aot._stack import pass_on_interruption
+from subclass_aot._stack import first_line, pass_on_interruption
 from subclass_aot.backends import BACKENDS, BoxedFunction, compiled, example_inputs
 from subclass_aot.descriptors import SavedForBackward, descriptor_of
 from subclass_aot.errors import BackwardOutcomeError, TangentError
@@ -164,10 +164,10 @@ class UnexpectedTangents:
         except (Exception, SizesMustBeKnown) as error:  # of a class, or of the function's backward
             pass_on_interruption(error)
             if not any(wrong) and not missing:
-                raise BackwardOutcomeError(_OBJECTS.format(why=_why(error))) from error
+                raise BackwardOutcomeError(_OBJECTS.format(why=first_line(error))) from error
             if not any(wrong):
                 first = next(i for i in sorted(self.needed) if tangents[i] is None)
-                raise TangentError(_UNDEFINED.format(where=where[first], why=_why(error))) from error
+                raise TangentError(_UNDEFINED.format(where=where[first], why=first_line(error))) from error
             first = wrong.index(True)
             raise TangentError(_message(where[first], tangents[first], expected[first][0], error)) from error
         kind = dataclasses.replace(kind, present=held)
@@ -278,11 +278,7 @@ def _message(where: str, tangent: object, meta: ValueMeta, error: BaseException)
     elif isinstance(meta, SubclassCreationMeta):  # a dense tensor has no class of the user's that could convert it
         hook = _FROM_TANGENT.format(**names)
     got = _describe_tensor(tangent)
-    return _WRONG_TANGENT.format(where=where, expected=expected, got=got, why=_why(error), hook=hook)
-
-
-def _why(error: BaseException) -> str:
-    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    return _WRONG_TANGENT.format(where=where, expected=expected, got=got, why=first_line(error), hook=hook)
 
 
 def _describe(meta: ValueMeta) -> str:
