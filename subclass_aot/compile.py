@@ -351,13 +351,14 @@ class CompiledFunction(Generic[_P, _R]):
                 raise
             raise _FailedWithValues(error) from error
         options = self._options  # and not `self`, which nothing that is compiled may hold
-        graphs = compile_graphs(self.fn, arguments, trace, options, lambda fn: CompiledFunction(fn, options))
+        call, name = (self.fn, arguments), getattr(self.fn, "__name__", type(self.fn).__name__)
+        graphs = compile_graphs(name, trace, options, call, lambda fn: CompiledFunction(fn, options))
         why = reason = self._reason(arguments, tried)
         failed = attempt.failure
         if failed is not None:
             reason += f"; its sizes stay numbers, since with symbols it fails: {first_line(failed)}"
         made = Specialization.of(self.fn, arguments, trace.signature, graphs, reason, self._kept)
-        log_code(made.entry.sources, getattr(self.fn, "__name__", type(self.fn).__name__))
+        log_code(made.entry.sources, name)
         if why != _FIRST:
             self.recompiles.append(why)
         return made

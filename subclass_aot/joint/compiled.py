@@ -16,7 +16,7 @@ from subclass_aot.guards import MISS, refusing_line
 from subclass_aot.joint import messages
 from subclass_aot.joint.checked import checked, refuse_undecomposed
 from subclass_aot.joint.joint import Joint
-from subclass_aot.options import Options, compile_trace
+from subclass_aot.options import Options, compile_graphs
 from subclass_aot.runtime import CompiledGraphs, Entry, PartitionFn, make_entry
 from subclass_aot.specializations import entry_of
 from subclass_aot.trace import JointTrace, is_tracing, one_at_a_time
@@ -67,7 +67,7 @@ def compile_joint(
         symbols = joint.signature.assumptions.symbols
         graph = checked(joint.graph_module, joint.ins, joint.outs, symbols)
         trace = JointTrace(graph, joint.signature, _no_other)
-        return CompiledJoint(joint, compile_trace(joint.call.name, trace, options))
+        return CompiledJoint(joint, compile_graphs(joint.call.name, trace, options))
 
 
 def _no_other(tangents: Mapping[int, torch.Tensor | None]) -> JointTrace:
