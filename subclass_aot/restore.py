@@ -10,10 +10,10 @@ from subclass_aot.call import Arguments
 from subclass_aot.errors import CompiledFileError, SubclassAotError
 from subclass_aot.guards import MISS, StaticInputCache, symbolic_places, unmet
 from subclass_aot.options import Options, compile_split
+from subclass_aot.refused import Refused
 from subclass_aot.saved import (
     NO_TRACE,
     Key,
-    Refused,
     Revived,
     SavedFile,
     SavedSpecialization,

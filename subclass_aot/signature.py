@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import torch
 
 from subclass_aot.aliasing import Base
-from subclass_aot.descriptors import InputDescriptor, IntermediateBase, OutputDescriptor, PlainOutput
+from subclass_aot.descriptors import AutogradMutation, InputDescriptor, IntermediateBase, OutputDescriptor, PlainOutput
 from subclass_aot.flatten import FlattenPlan, IndexMap, ValueMeta, walk
 from subclass_aot.graph import Look
 from subclass_aot.meta import Spec
 from subclass_aot.outcome import BackwardOutcome, Change, Outcome
-from subclass_aot.outputs import Output, Value
+from subclass_aot.outputs import Output, Value, ViewOfBase
 from subclass_aot.symbols import RuntimeAssert, Symbols, is_symbolic
 from subclass_aot.views import Step
 
@@ -286,6 +286,26 @@ class JointSignature:
     def gradient_targets(self) -> tuple[Input | MadeLeaf, ...]:
         """What backward may compute a gradient of: the inputs, and made leaves after them."""
         return *self.inputs, *self.made_leaves
+
+    @cached_property
+    def forward_values(self) -> dict[OutputDescriptor, Value]:
+        """The values that forward makes: new values of inputs, results, and what several results are views of."""
+        found: dict[OutputDescriptor, Value] = {}
+        for position, value in self.mutations.under_autograd.items():
+            found[AutogradMutation(self.inputs[position].desc)] = value
+        views: dict[int, PlainOutput] = {}
+        for i, output in enumerate(self.outputs):
+            if isinstance(output, Value):
+                found[PlainOutput(i)] = output
+            elif isinstance(output, ViewOfBase):
+                views.setdefault(output.intermediate_base, PlainOutput(i))
+        return found | {IntermediateBase(i, views[i]): value for i, value in enumerate(self.intermediate_bases)}
+
+    @cached_property
+    def through_autograd(self) -> tuple[OutputDescriptor, ...]:
+        """Those of `forward_values` that autograd is given. The others go beside, in the list `non_differentiable`."""
+        made = self.forward_values.items() if self.needs_backward else ()
+        return tuple(desc for desc, value in made if value.requires_grad)
 
     def output_of(self, leaf: MadeLeaf) -> Output:
         """Returns the output that a made leaf is, beside that."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dis
+import gc
 import signal
 import sys
 import traceback
@@ -16,7 +17,8 @@ from typing import Any
 import torch
 
 import subclass_aot
-from subclass_aot import _torch
+from subclass_aot import _torch, trace
+from subclass_aot.trace import is_tracing
 
 _LIBRARY = (str(Path(subclass_aot.__file__).parent), "<subclass_aot generated")
 
@@ -28,11 +30,13 @@ class Alarm(Exception):
 class Lines:
     """Within the block, counts the lines of the library that run; at one of them a signal comes, if that is asked for.
 
+    The garbage collector does not run meanwhile: it would run lines of finalizers at another time in each run.
+
     Args:
-        at: At which, from 0 on; at none when negative.
+        at: At which, from 0 on, or when a line of a file runs first; at none when negative.
     """
 
-    def __init__(self, at: int = -1) -> None:
+    def __init__(self, at: int | tuple[str, int] = -1) -> None:
         self.at, self.count, self.where = at, 0, ""
         self.first: dict[tuple[str, int], int] = {}  # by file and line, its number when it ran first
         self.callers: list[str] = []  # of the line at which the signal came
@@ -40,11 +44,13 @@ class Lines:
 
     def __enter__(self) -> Lines:
         self._before = signal.signal(signal.SIGUSR1, self._handle)
+        gc.disable()
         sys.settrace(self._call)
         return self
 
     def __exit__(self, *_: object) -> None:
         sys.settrace(None)
+        gc.enable()
         signal.signal(signal.SIGUSR1, self._before)
 
     @property
@@ -57,9 +63,10 @@ class Lines:
 
     def _line(self, frame: types.FrameType, event: str, argument: object) -> Callable[..., Any] | None:
         if event == "line" and not _leaves_block(frame):
-            self.first.setdefault((frame.f_code.co_filename, frame.f_lineno), self.count)
+            place = (frame.f_code.co_filename, frame.f_lineno)
+            self.first.setdefault(place, self.count)
             self.count += 1
-            if self.count - 1 == self.at:
+            if self.at in (self.count - 1, place):
                 self.where = f"{frame.f_code.co_filename}:{frame.f_lineno}"
                 self.callers = [caller.f_code.co_name for caller, _ in traceback.walk_stack(frame)]
                 sys.settrace(None)
@@ -108,6 +115,7 @@ def modes() -> dict[str, Any]:
             torch._C._only_lift_cpu_tensors(),
             torch._C._get_mkldnn_enabled(),
         ),
+        "trace": (is_tracing(), trace.text._hashes.get()),
         "solver": _torch.current_solver(),
         "threads": (torch._C._is_multithreading_enabled(), torch._C._is_view_replay_enabled()),
     }

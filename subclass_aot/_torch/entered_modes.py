@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,9 +13,13 @@ from subclass_aot._torch.dispatch import dispatch_modes, leave_all_modes
 class EnteredModes:
     """Puts the modes of this thread back, and grad mode, where an error or a signal leaves the block.
 
-    Python handles a signal before the first line of an `__exit__` that is written in Python: what the handler raises
-    leaves that block, and its mode stays on. Nothing that the `__exit__` does can change that, so whoever enters many
-    modes stands within this block. Torch's own modes have the same gap. When the private functions go: it stays.
+    Python handles a signal before the first line of an `__exit__` that is written in Python, and before a line of a
+    `finally`: what the handler raises leaves that block, and what the block has set stays. Nothing that the block does
+    can change that, so whoever sets much stands within this one. Torch's own modes have the same gap. When the private
+    functions go: it stays.
+
+    Args:
+        others: Put back what else is set in the block.
 
     >>> import contextlib
     >>> with contextlib.suppress(KeyboardInterrupt), EnteredModes():
@@ -24,9 +29,12 @@ class EnteredModes:
     []
     """
 
+    def __init__(self, *others: Callable[[], object]) -> None:
+        self._others = others
+
     def __enter__(self) -> None:
         self._dispatch, self._function = dispatch_modes(), _function_modes()
-        self._grad = torch.is_grad_enabled()
+        self._grad, self._mkldnn = torch.is_grad_enabled(), torch._C._get_mkldnn_enabled()
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         if kind is None:  # then each was left
@@ -41,6 +49,9 @@ class EnteredModes:
             for mode in self._function:
                 torch._C._push_on_torch_function_stack(mode)
         torch._C._set_grad_enabled(self._grad)
+        torch._C._set_mkldnn_enabled(self._mkldnn)
+        for put_back in self._others:
+            put_back()
 
 
 def _function_modes() -> list[Any]:

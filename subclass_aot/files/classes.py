@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from enum import Enum
 
 from subclass_aot._stack import pass_on_interruption
 from subclass_aot.declaration import Declaration
-from subclass_aot.errors import StateDictError
 from subclass_aot.named import full_name, named
+from subclass_aot.plain_values import is_named_tuple
+from subclass_aot.refused import Refused
 from subclass_aot.wrapper import ViewOf, WrapperTensor
 
 Classes = Iterable[type] | Mapping[str, type]
@@ -28,35 +29,33 @@ class KnownClasses:
         named = given if isinstance(given, Mapping) else {full_name(cls): cls for cls in given}
         self.given: dict[str, type] = dict(named)
 
-    def wrapper(self, name: str, place: str) -> type:
+    def wrapper(self, name: str) -> type:
         """Returns the wrapper class `name`: one that was given, or one that derives from `WrapperTensor` and is
         defined.
 
         Args:
             name: What the file calls it.
-            place: Which entry of the state dict is of that class.
 
         Raises:
-            StateDictError: Nobody knows it, or there are several.
+            Refused: Nobody knows it, or there are several.
         """
         if name in self.given:
             return self.given[name]
         defined = [cls for cls in set(_derived(WrapperTensor)) if full_name(cls) == name and cls is not ViewOf]
         if len(defined) > 1:  # a class statement that ran again, as in a notebook: the last one counts
             defined = [cls for cls in defined if cls is named(name)] or defined
-        return self._only(defined or self._of_last_name(name), name, place)
+        return self._only(defined or self._of_last_name(name), name)
 
-    def of_context(self, name: str, of: type, place: str) -> type:
+    def of_context(self, name: str, of: type) -> type:
         """Returns the enum or dataclass `name`: one that was given, or one that the annotations of a declared class
         mention.
 
         Args:
             name: What the file calls it.
             of: The class of wrappers in whose context it stands.
-            place: Where it stands.
 
         Raises:
-            StateDictError: Nobody knows it, or there are several.
+            Refused: Nobody knows it, or there are several.
         """
         if name in self.given:
             return self.given[name]
@@ -64,24 +63,23 @@ class KnownClasses:
         declared = () if declaration is None else declaration.fields.values()
         mentioned = {cls for field in declared for cls in _mentioned(field.annotation, type(field.default))}
         found = [cls for cls in mentioned if full_name(cls) == name]
-        return self._only(found or self._of_last_name(name), name, place)
+        return self._only(found or self._of_last_name(name), name)
 
     def _of_last_name(self, name: str) -> list[type]:
         """Returns given classes of that name whose module is another one since."""
         last = name.partition(":")[2]
         return [cls for cls in self.given.values() if cls.__qualname__ == last]
 
-    def _only(self, found: list[type], name: str, place: str) -> type:
+    def _only(self, found: list[type], name: str) -> type:
         if len(found) == 1:
             return found[0]
         last = name.rpartition(".")[2].rpartition(":")[2]
         if found:
-            raise StateDictError(
-                f"{place} is of the class {name}, and there are {len(found)} of that name. Say which one: "
-                f"classes=[{last}]"
+            raise Refused(
+                f"is of the class {name}, and there are {len(found)} of that name. Say which one: classes=[{last}]"
             )
-        raise StateDictError(
-            f"{place} is of the class {name}, which nobody has defined here or handed in. A file imports nothing: "
+        raise Refused(
+            f"is of the class {name}, which nobody has defined here or handed in. A file imports nothing: "
             f"import it, and hand it in:\n    classes=[{last}]\nor, if it has another name now,\n"
             f"    classes={{{name!r}: ...}}"
         )
@@ -109,18 +107,6 @@ def _mentioned(*annotations: object) -> Iterator[type]:
         elif is_dataclass(annotation) or is_named_tuple(annotation):
             yield annotation
             ahead += _hints(annotation)
-
-
-def is_named_tuple(cls: type) -> bool:
-    """Returns whether `cls` is a tuple whose elements have names."""
-    return issubclass(cls, tuple) and hasattr(cls, "_fields")
-
-
-def names_in(cls: type) -> list[str]:
-    """Returns the names of the fields of a dataclass or a named tuple, of those that its constructor takes."""
-    if is_dataclass(cls):
-        return [field.name for field in fields(cls) if field.init]
-    return list(cls._fields)  # type: ignore[attr-defined]
 
 
 def _hints(cls: type) -> list[object]:

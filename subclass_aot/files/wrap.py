@@ -12,7 +12,7 @@ from subclass_aot._stack import pass_on_interruption
 from subclass_aot.declaration import Declaration
 from subclass_aot.errors import StateDictError
 from subclass_aot.files.classes import Classes, KnownClasses
-from subclass_aot.files.context import from_json
+from subclass_aot.files.context import from_json, refusals
 from subclass_aot.files.leaves import State, is_distributed, is_wrapper, memory_of, parts_of, state_of
 from subclass_aot.files.like import wrap_like
 from subclass_aot.files.strides import with_stride
@@ -164,7 +164,8 @@ def _as_it_was(tensor: torch.Tensor, look: Mapping[str, Any], place: str) -> tor
 
 def _wrap(entry: Mapping[str, Any], place: str, flat: dict[str, Any], known: KnownClasses) -> Any:
     """Returns the wrapper that an entry of the metadata describes. Its leaves are taken out of `flat`."""
-    cls: Any = known.wrapper(entry["class"], place)
+    with refusals(place):
+        cls: Any = known.wrapper(entry["class"])
     inner = {}
     for name, look in entry["inner"].items():
         there = f"{place}.{name}"

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from subclass_aot._stack import pass_on_interruption
 from subclass_aot.errors import CompiledFileError
-from subclass_aot.saved import Json, read_document
+from subclass_aot.plain_values import Json
+from subclass_aot.saved import read_document
 
 _NOT_SHOWN = "it is nothing that save has written, and cannot be shown: {kind}: {error}"
 
@@ -75,12 +76,12 @@ def _lines(document: dict[str, Json], blobs: Sequence[bytes], size: int) -> Iter
 
 
 def _symbols(written: Json) -> Iterator[str]:
-    """Yields lines on the symbols: `["SavedSymbols", sizes, assumed, places]`."""
+    """Yields lines on the symbols: `{"SavedSymbols": [sizes, assumed, places]}`."""
     if written is None:
         return
-    _, (_, *sizes), (_, *assumed), _ = written
+    sizes, assumed, _ = written["SavedSymbols"]
     yield "  symbols"
-    for number, (_, where, hint, least, most) in enumerate(sizes):
+    for number, (where, hint, least, most) in enumerate(size["SavedSize"] for size in sizes):
         up_to = "" if most is None else f", at most {most}"
         yield f"    s{number} is {where}, {hint} when it was compiled, at least {least}{up_to}"
     yield from (f"    assumed: {_call(words)}" for words in assumed)
@@ -88,10 +89,13 @@ def _symbols(written: Json) -> Iterator[str]:
 
 def _call(written: Json) -> str:
     """Gives words as a call: `Equality(Mod(s0, 2), 0)`, or `Inner(PlainInput(args[0]), codes)`."""
+    if isinstance(written, dict):
+        ((word, written),) = written.items()
+        return _call(written) if word == "list" else f"{word}({', '.join(map(_call, written))})"
     if not isinstance(written, list):
         return str(written)
     word, *rest = written
-    return _call(rest) if word == "list" else f"{word}({', '.join(map(_call, rest))})"
+    return f"{word}({', '.join(map(_call, rest))})"
 
 
 def _graph(written: Json, which: str, specs: Json) -> Iterator[str]:
@@ -99,8 +103,8 @@ def _graph(written: Json, which: str, specs: Json) -> Iterator[str]:
     names = [node[1] for node in nodes]
     yield f"  {which} graph: {sum(node[0] == 'call_function' for node in nodes)} operators"
     for op, name, target, args, kwargs, val in nodes:
-        given = [_text(arg, names) for arg in args[1:]]
-        given += [f"{key}={_text(value, names)}" for key, value in kwargs[1:]]
+        given = [_text(arg, names) for arg in args]
+        given += [f"{key}={_text(value, names)}" for key, value in kwargs["dict"]]
         made = "" if op == "output" else _val(val, specs)
         match op:
             case "placeholder":
@@ -115,30 +119,29 @@ def _graph(written: Json, which: str, specs: Json) -> Iterator[str]:
 
 def _text(written: Json, names: list[str]) -> str:
     """Gives an argument as Python would have it."""
-    if not isinstance(written, list):
+    if isinstance(written, list):
+        return f"({', '.join(_text(part, names) for part in written)})"
+    if not isinstance(written, dict):
         return repr(written)
-    word, *rest = written
+    ((word, parts),) = written.items()
     if word == "NodeAt":
-        return str(names[rest[0]])
-    inside = ", ".join(_text(part, names) for part in rest)
-    if word in ("list", "tuple"):
-        return f"[{inside}]" if word == "list" else f"({inside})"
-    if word == "float":
-        return str(float.fromhex(rest[0])) if "x" in rest[0] else str(rest[0])
-    return f"torch.{rest[0]}" if word in ("dtype", "layout", "memory_format") else f"{word}({inside})"
+        return str(names[parts[0]])
+    if word in ("dtype", "layout", "memory_format", "float"):
+        return parts if word == "float" else f"torch.{parts}"
+    inside = ", ".join(_text(part, names) for part in (parts if isinstance(parts, list) else [parts]))
+    return f"[{inside}]" if word == "list" else f"{word}({inside})"
 
 
 def _val(written: Json, specs: Json) -> str:
     """Returns the value of a node as text: `float32[2, s0]`."""
-    if not isinstance(written, list):
-        return repr(written)
-    word, *rest = written
-    match word:
-        case "symint":
-            return _call(rest[0])
-        case "symbolic spec":
-            return f"{rest[3][1]}[{', '.join(map(_call, rest[0]))}]"
-        case "spec":
-            size, _, _, (_, dtype), *_ = specs[rest[0]]
-            return f"{dtype}{json.dumps(size)}"
-    return f"({', '.join(_val(part, specs) for part in rest)})"
+    if isinstance(written, list):
+        return f"({', '.join(_val(part, specs) for part in written)})"
+    match written:
+        case {"symint": words}:
+            return _call(words)
+        case {"symbolic spec": [sizes, _, _, {"dtype": dtype}, *_]}:
+            return f"{dtype}[{', '.join(map(_call, sizes))}]"
+        case {"spec": position}:
+            size, _, _, dtype, *_ = specs[position]
+            return f"{dtype['dtype']}{json.dumps(size)}"
+    return repr(written)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -12,14 +12,14 @@ import torch
 
 from subclass_aot.backends import BoxedFunction
 from subclass_aot.codegen import Source
-from subclass_aot.descriptors import OutputDescriptor
+from subclass_aot.descriptors import AutogradMutation, OutputDescriptor
 from subclass_aot.guards import Reads
 from subclass_aot.runtime import version_counters
 from subclass_aot.runtime.calling_convention import Convention
 from subclass_aot.runtime.double_backward import DoubleBackward
 from subclass_aot.runtime.forward import Made, emit_forward, graph_inputs
 from subclass_aot.runtime.results import Results
-from subclass_aot.signature import JointSignature, MetadataMutation
+from subclass_aot.signature import InputMutation
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,155 +50,165 @@ def emit_call(
     Returns:
         An expression for each flat result.
     """
-    signature = convention.signature
-    values, leaves = reads.values, list(reads.leaves)
-    changes = dict(signature.mutations.of_metadata)
-    of_views = {p: changes.pop(p) for p in list(changes) if p >= len(signature.inputs)}
-    for position in sorted(changes.keys() | signature.mutations.assigned_data.keys()):
-        for slot in set(signature.index_map.flat_of(position)).intersection(signature.graph_slots):
-            before, leaves[slot] = leaves[slot], source.fresh("leaf")
-            source.line(
-                f"{leaves[slot]} = {before}.detach()  # the saved tensor keeps its sizes from before the mutation"
-            )
-    for mutation in signature.mutations.of_inputs:
-        if mutation.requires_grad_mutation:
-            source.line(f"{values[mutation.input]}.requires_grad_()")
-    reads = Reads(values, leaves, reads.listing)
-    if function is not None:
-        for position in [p for p in changes if _has_gradient_of_its_new_size(convention, p, changes[p])]:
-            source.line(f"{_reshape(source, changes.pop(position), is_counted=False)}({values[position]})")
-    if function is None or convention.runs_first:
-        ran = _run(source, reads, convention, graph)
-        made, symints = ran.values, {desc: ran.computed[desc] for desc in convention.symints}
-    else:
-        made, symints = _apply(source, reads, convention, function)
-    for position, of_input in changes.items():
-        source.line(f"{_reshape(source, of_input)}({values[position]})")
-    results = Results(source, signature, values, made, symints)
-    if function is not None and convention.runs_first:  # see Note [Made leaves]
-        for position, result in signature.mutations.assigned_data.items():
-            source.line(f"{values[position]}.data = {results.at(result)}")
-        _apply_to_leaves(source, reads, convention, function, ran, results)
-    under_autograd = (mutation for mutation in signature.mutations.of_inputs if mutation.new_value is not None)
-    for mutation, name in zip(under_autograd, made, strict=False):
-        value = values[mutation.input]
-        if mutation.shares_version_counter:
-            source.line(f"{source.const(version_counters.uncount, 'uncount')}({value})")
-        source.line(f"{value}.copy_({name})")
-    for position, of_input in of_views.items():  # autograd makes a view again, as it is, after such a write
-        source.line(f"{_reshape(source, of_input)}({values[position]})")
-    return results.all()
+    return _Writer(source, reads, convention, graph, function).write()
 
 
-def _run(source: Source, reads: Reads, convention: Convention, graph: BoxedFunction) -> Made:
-    """Appends what runs the forward graph where autograd sees nothing of it."""
-    signature = convention.signature
-    written = source.fresh("written")
-    if signature.mutations.moves_versions:
-        source.line(f"{written} = {_counters(source, signature, reads)}")
-    inputs = f"[{reads.listing(graph_inputs(source, convention, reads.leaves))}]"
-    # Of leaves that have gradients, the results have none.
-    no_grad = bool(convention.requires_grad_inputs) and (signature.grad_modes[0] or convention.runs_first)
-    with source.block(f"with {source.const(torch.no_grad, 'no_grad')}():") if no_grad else nullcontext():
-        return emit_forward(source, convention, graph, reads.leaves, inputs, written)
+class _Writer:
+    """Writes the lines of one call, in their order."""
 
+    def __init__(
+        self, source: Source, reads: Reads, convention: Convention, graph: BoxedFunction, function: Function | None
+    ) -> None:
+        self.source, self.convention, self.graph, self.function = source, convention, graph, function
+        self.signature, self.mutations = convention.signature, convention.signature.mutations
+        self.values, self.leaves, self.listing = reads.values, list(reads.leaves), reads.listing
 
-def _apply(
-    source: Source, reads: Reads, convention: Convention, function: Function
-) -> tuple[list[str], dict[OutputDescriptor, str]]:
-    """Appends what runs forward by way of autograd.
+    def write(self) -> list[str]:
+        """Appends all of it."""
+        count = len(self.signature.inputs)
+        of_inputs = [mutation for mutation in self.mutations.of_inputs if mutation.input < count]
+        early = [mutation for mutation in of_inputs if self.is_reshaped_before(mutation)]
+        self.detach_leaves(of_inputs)
+        for mutation in of_inputs:
+            if mutation.requires_grad_mutation:
+                self.source.line(f"{self.values[mutation.input]}.requires_grad_()")
+        self.reshape(early, is_counted=False)
+        ran = None
+        if self.function is None or self.convention.runs_first:
+            ran = self.run()
+            made, symints = ran.values, {desc: ran.computed[desc] for desc in self.convention.symints}
+        else:
+            made, symints = self.apply(self.function)
+        self.reshape([mutation for mutation in of_inputs if mutation not in early])
+        results = Results(self.source, self.signature, self.values, made, symints)
+        if self.function is not None and ran is not None:  # see Note [Made leaves]
+            for position, result in self.mutations.assigned_data.items():
+                self.source.line(f"{self.values[position]}.data = {results.at(result)}")
+            self.apply_to_leaves(self.function, ran, results)
+        self.copy_new_values(of_inputs, made)
+        # Autograd makes a view again, as it is, after such a write.
+        self.reshape([mutation for mutation in self.mutations.of_inputs if mutation.input >= count])
+        return results.all()
 
-    Returns:
-        The locals of what it made, and of numbers, by what they are.
-    """
-    made = [source.fresh(f"made_{i}") for i in range(len(convention.forward_values))]
-    symints = {desc: source.fresh(str(desc)) for desc in convention.symints}
-    beside = source.fresh("non_differentiable")
-    source.line(f"{beside} = []")
-    given = {"non_differentiable": beside}
-    if convention.signature.mutations.moves_versions:
-        given["written"] = _counters(source, convention.signature, reads)
-    _emit_apply(source, reads, convention, function, given, made, [])
-    through = convention.through_autograd
-    others = [name for name, seen in zip(made, through, strict=True) if not seen] + list(symints.values())
-    if others:
-        source.line(f"({''.join(f'{name}, ' for name in others)}) = {beside}")
-    return made, symints
+    def is_reshaped_before(self, mutation: InputMutation) -> bool:
+        """Returns whether an input gets other sizes where autograd does not see it: its gradient has them, too."""
+        has_gradient = self.function is not None and mutation.input in self.convention.requires_grad_inputs
+        return has_gradient and not any(change.tracked for change in mutation.metadata_mutations)
 
+    def detach_leaves(self, of_inputs: Sequence[InputMutation]) -> None:
+        """Appends what gives the graph leaves of its own, of inputs whose metadata or memory changes."""
+        slots = set(self.signature.graph_slots)
+        for mutation in of_inputs:
+            if mutation.metadata_mutations or mutation.assigned_data is not None:
+                for slot in slots.intersection(self.signature.index_map.flat_of(mutation.input)):
+                    before, self.leaves[slot] = self.leaves[slot], self.source.fresh("leaf")
+                    self.source.line(
+                        f"{self.leaves[slot]} = {before}.detach()"
+                        "  # the saved tensor keeps its sizes from before the mutation"
+                    )
 
-def _apply_to_leaves(
-    source: Source, reads: Reads, convention: Convention, function: Function, ran: Made, results: Results
-) -> None:
-    """Appends the call that registers with autograd a graph that ran, once the leaves are there on which its
-    results depend.
-    """
-    first = len(convention.signature.inputs)
-    targets = [convention.signature.made_leaves[i - first] for i in convention.requires_grad_inputs if i >= first]
-    leaves = [results.of(leaf) for leaf in targets]
-    _emit_apply(source, reads, convention, function, {"made": f"[{reads.listing(ran.names)}]"}, ran.values, leaves)
+    def reshape(self, mutations: Sequence[InputMutation], is_counted: bool = True) -> None:
+        """Appends what does to inputs, or to views after these, what the program did to their sizes and strides."""
+        for mutation in mutations:
+            if mutation.metadata_mutations:
+                do = functools.partial(version_counters.reshape, mutation.metadata_mutations, is_counted=is_counted)
+                self.source.line(f"{self.source.const(do, 'reshape')}({self.values[mutation.input]})")
 
+    def copy_new_values(self, of_inputs: Sequence[InputMutation], made: Mapping[OutputDescriptor, str]) -> None:
+        """Appends the writes that autograd sees."""
+        for mutation in of_inputs:
+            if mutation.new_value is None:
+                continue
+            value = self.values[mutation.input]
+            if mutation.shares_version_counter:
+                self.source.line(f"{self.source.const(version_counters.uncount, 'uncount')}({value})")
+            self.source.line(f"{value}.copy_({made[AutogradMutation(self.signature.inputs[mutation.input].desc)]})")
 
-def _emit_apply(
-    source: Source,
-    reads: Reads,
-    convention: Convention,
-    function: Function,
-    given: dict[str, str],
-    made: Sequence[str],
-    leaves: Sequence[str],
-) -> None:
-    """Appends the call of the `autograd.Function`.
+    def run(self) -> Made:
+        """Appends what runs the forward graph where autograd sees nothing of it."""
+        source, convention = self.source, self.convention
+        written = source.fresh("written")
+        if self.mutations.moves_versions:
+            source.line(f"{written} = {self.counters()}")
+        inputs = f"[{self.listing(graph_inputs(source, convention, self.leaves))}]"
+        # Of leaves that have gradients, the results have none.
+        no_grad = bool(convention.requires_grad_inputs) and (self.signature.grad_modes[0] or convention.runs_first)
+        with source.block(f"with {source.const(torch.no_grad, 'no_grad')}():") if no_grad else nullcontext():
+            return emit_forward(source, convention, self.graph, self.leaves, inputs, written)
 
-    Args:
-        source: The function.
-        reads: What it has read.
-        convention: What the functions agree on.
-        function: What is called.
-        given: Expressions for some of `convention.parameters`; the others are the same everywhere.
-        made: The locals of what forward makes. Autograd gives those that it sees.
-        leaves: The locals of made leaves that have a gradient.
-    """
-    signature, values = convention.signature, reads.values
-    given["leaves"] = f"[{reads.listing(reads.leaves[: len(signature.index_map.slots)])}]"
-    if convention.keeps_objects:
-        source.line("for_backward = []  # objects that backward changes")
-        given["objects"] = "for_backward"
-    given["checked"] = f"[{', '.join(values[i] for i in convention.saved_for_version_check)}]"
-    if function.double_backward is not None:
-        inputs = reads.listing(values[: len(signature.inputs)])
-        given["kept"] = f"{source.const(function.double_backward.keep, 'keep')}([{inputs}])"
-    arguments = [given[name] for name in convention.parameters]
-    arguments += [values[i] for i in convention.requires_grad_inputs if i < len(signature.inputs)]
-    through = "".join(f"{name}, " for name, seen in zip(made, convention.through_autograd, strict=True) if seen)
-    source.line(f"({through}) = {source.const(function.apply, 'run')}({', '.join([*arguments, *leaves])})")
+    def apply(self, function: Function) -> tuple[dict[OutputDescriptor, str], dict[OutputDescriptor, str]]:
+        """Appends what runs forward by way of autograd.
 
+        Returns:
+            The locals of the values that it made, and of numbers, by what they are.
+        """
+        source, through = self.source, self.signature.through_autograd
+        made = {desc: source.fresh(f"made_{i}") for i, desc in enumerate(self.signature.forward_values)}
+        symints = {desc: source.fresh(str(desc)) for desc in self.convention.symints}
+        beside = source.fresh("non_differentiable")
+        source.line(f"{beside} = []")
+        given = {"non_differentiable": beside}
+        if self.mutations.moves_versions:
+            given["written"] = self.counters()
+        self.emit_apply(function, given, made, [])
+        others = [name for desc, name in made.items() if desc not in through] + list(symints.values())
+        if others:
+            source.line(f"({''.join(f'{name}, ' for name in others)}) = {beside}")
+        return made, symints
 
-def _has_gradient_of_its_new_size(convention: Convention, position: int, changes: Sequence[MetadataMutation]) -> bool:
-    """Returns whether an input got other sizes where autograd does not see it: its gradient has them, too."""
-    return position in convention.requires_grad_inputs and not any(change.tracked for change in changes)
+    def apply_to_leaves(self, function: Function, ran: Made, results: Results) -> None:
+        """Appends the call that registers with autograd a graph that ran, once the leaves are there on which its
+        results depend.
+        """
+        first = len(self.signature.inputs)
+        targets = [self.signature.made_leaves[i - first] for i in self.convention.requires_grad_inputs if i >= first]
+        leaves = [results.of(leaf) for leaf in targets]
+        self.emit_apply(function, {"made": f"[{self.listing(ran.names)}]"}, ran.values, leaves)
 
+    def emit_apply(
+        self,
+        function: Function,
+        given: dict[str, str],
+        made: Mapping[OutputDescriptor, str],
+        leaves: Sequence[str],
+    ) -> None:
+        """Appends the call of the `autograd.Function`.
 
-def _reshape(source: Source, of_input: Sequence[MetadataMutation], is_counted: bool = True) -> str:
-    """Returns the function that does to an input what the program did to its sizes and strides."""
-    return source.const(functools.partial(version_counters.reshape, of_input, is_counted=is_counted), "reshape")
+        Args:
+            function: What is called.
+            given: Expressions for some of `convention.parameters`; the others are the same everywhere.
+            made: The locals of what forward makes. Autograd gives those that it sees.
+            leaves: The locals of made leaves that have a gradient.
+        """
+        source, convention, signature, values = self.source, self.convention, self.signature, self.values
+        given["leaves"] = f"[{self.listing(self.leaves[: len(signature.index_map.slots)])}]"
+        if convention.keeps_objects:
+            source.line("for_backward = []  # objects that backward changes")
+            given["objects"] = "for_backward"
+        given["checked"] = f"[{', '.join(values[i] for i in convention.saved_for_version_check)}]"
+        if function.double_backward is not None:
+            inputs = self.listing(values[: len(signature.inputs)])
+            given["kept"] = f"{source.const(function.double_backward.keep, 'keep')}([{inputs}])"
+        arguments = [given[name] for name in convention.parameters]
+        arguments += [values[i] for i in convention.requires_grad_inputs if i < len(signature.inputs)]
+        through = "".join(f"{made[desc]}, " for desc in signature.through_autograd)
+        source.line(f"({through}) = {source.const(function.apply, 'run')}({', '.join([*arguments, *leaves])})")
 
-
-def _counters(source: Source, signature: JointSignature, reads: Reads) -> str:
-    """Returns an expression of the version counters to settle: of leaves that the graph writes without a version of
-    their own moving, and of tensors whose version moves.
-    """
-    slots = (slot for slot in signature.index_map.slots if slot.kind == "leaf")
-    slot_of = {(slot.outer, "".join(slot.path)): slot.flat for slot in slots}
-    of_inputs = signature.mutations.of_inputs
-    bumps = [(mutation.input, path) for mutation in of_inputs for path in mutation.version_bumps]
-    moved = {slot_of.get(where) for where in bumps}
-    silent = [reads.leaves[slot] for slot in signature.mutations.in_graph if slot not in moved]
-    version_bumps = [
-        reads.leaves[slot_of[outer, path]] if path and (outer, path) in slot_of else reads.values[outer] + path
-        for outer, path in bumps
-    ]
-    repeated = [reads.values[mutation.input] for mutation in of_inputs for _ in mutation.metadata_mutations]
-    repeated += [reads.values[mutation.input] for mutation in of_inputs if mutation.shares_version_counter]
-    version_bumps = [name for name in version_bumps if name not in repeated] + repeated
-    find = source.const(version_counters.counters, "counters")
-    return f"{find}([{', '.join(silent)}], [{', '.join(version_bumps)}])"
+    def counters(self) -> str:
+        """Returns an expression of the version counters to settle: of leaves that the graph writes without a version of
+        their own moving, and of tensors whose version moves.
+        """
+        slots = (slot for slot in self.signature.index_map.slots if slot.kind == "leaf")
+        slot_of = {(slot.outer, "".join(slot.path)): slot.flat for slot in slots}
+        bumps = [(mutation.input, path) for mutation in self.mutations.of_inputs for path in mutation.version_bumps]
+        moved = {slot_of.get(where) for where in bumps}
+        silent = [self.leaves[slot] for slot in self.mutations.in_graph if slot not in moved]
+        counted = [
+            self.leaves[slot_of[where]] if where[1] and where in slot_of else self.values[where[0]] + where[1]
+            for where in bumps
+        ]
+        repeated = [self.values[m.input] for m in self.mutations.of_inputs for _ in m.metadata_mutations]
+        repeated += [self.values[m.input] for m in self.mutations.of_inputs if m.shares_version_counter]
+        counted = [name for name in counted if name not in repeated] + repeated
+        find = self.source.const(version_counters.counters, "counters")
+        return f"{find}([{', '.join(silent)}], [{', '.join(counted)}])"

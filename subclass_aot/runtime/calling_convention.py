@@ -36,14 +36,10 @@ class Convention:
         keeps_objects: What `keeps_objects` is, where another backward has said so.
 
     Attributes:
-        forward_values: The values that forward makes: new values of inputs, results, and what several results are views
-            of.
-        through_autograd: For each of them, whether autograd is given it. The others go beside, in the list
-            `non_differentiable`.
         symints: Symbolic numbers that forward computes and the call needs. They go in `non_differentiable`, too.
         requires_grad_inputs: The positions of inputs that want a gradient; made leaves count after the inputs.
         structure: Flat slots that gradients of jagged tensors are made with. See Note [Jagged tensors].
-        checked: Wrappers whose leaves are saved: "input" or "output", and its position.
+        checked: Wrappers whose leaves are saved: an input by its position, or what forward makes by its descriptor.
             See Note [Versions of wrappers].
         keeps_objects: Whether the call keeps objects for backward. See Note [Outcome of backward].
     """
@@ -60,10 +56,6 @@ class Convention:
         self.graphs = graphs
         self.keeps_inputs = keeps_inputs
         self.keeps_objects = signature.backward_outcome is not None if keeps_objects is None else keeps_objects
-        self.forward_values = [*signature.mutations.under_autograd.values()]
-        self.forward_values += [o for o in signature.outputs if isinstance(o, Value)]
-        self.forward_values += signature.intermediate_bases
-        self.through_autograd = [v.requires_grad and signature.needs_backward for v in self.forward_values]
         returned = {part for o in signature.outputs if isinstance(o, ComputedSymints) for part in o.parts}
         self.symints = [desc for desc in graphs.computed if desc in returned or isinstance(desc, Number)]
         asking = [i for i, given in enumerate(signature.inputs) if given.requires_grad]
@@ -97,15 +89,15 @@ class Convention:
         keeps = self.keeps_inputs or self.keeps_objects
         if self.runs_first or keeps or self.signature.mutations.in_backward:
             return False
-        pairs = zip(self.forward_values, self.through_autograd, strict=True)
-        dense = [value for value, through in pairs if through and isinstance(value.meta, PlainTensorMeta)]
-        return not any(isinstance(leaf, InputLeaf) for value in dense for leaf in value.leaves)
+        given = (self.signature.forward_values[desc] for desc in self.signature.through_autograd)
+        leaves = (leaf for value in given if isinstance(value.meta, PlainTensorMeta) for leaf in value.leaves)
+        return not any(isinstance(leaf, InputLeaf) for leaf in leaves)
 
     @property
     def saved_for_version_check(self) -> list[int]:
         """Inputs without grad that are saved only for autograd's version check."""
         asking = set(self.requires_grad_inputs)
-        return [p for kind, p in self.checked if kind == "input" and p not in asking]
+        return [of for of in self.checked if isinstance(of, int) and of not in asking]
 
     @property
     def parameters(self) -> list[str]:
@@ -124,7 +116,7 @@ class Convention:
         flat = set(index_map.to_flat(wanted))
         return [s for s in structure_slots(metas, index_map) if s in flat]
 
-    def _wrappers_to_check(self) -> list[tuple[str, int]]:
+    def _wrappers_to_check(self) -> list[int | OutputDescriptor]:
         """Returns the wrappers whose leaves are saved: inputs, outputs through which gradients go, and made leaves.
 
         Note [Versions of wrappers]
@@ -132,33 +124,34 @@ class Convention:
         What is saved is a leaf, so the wrapper is saved beside it, and autograd's check sees writes through either.
         """
         signature, graphs = self.signature, self.graphs
-        found: list[tuple[str, int]] = []
+        found: list[int | OutputDescriptor] = []
         slots = {signature.graph_slots[p] for p, _ in graphs.saved if p is not None and p < len(signature.graph_slots)}
         for i in sorted({signature.index_map.slots[slot].outer for slot in slots}):
             if isinstance(signature.inputs[i].meta, SubclassCreationMeta):
-                found.append(("input", i))
+                found.append(i)
         outputs = {saved.output for saved in graphs.saved} - {None}
-        for i, value in enumerate(self.forward_values):
-            is_wrapper = isinstance(value.meta, SubclassCreationMeta)
-            if self.through_autograd[i] and is_wrapper and not outputs.isdisjoint(computed_leaves(value)):
-                found.append(("output", i))
+        for desc in signature.through_autograd:
+            value = signature.forward_values[desc]
+            if isinstance(value.meta, SubclassCreationMeta) and not outputs.isdisjoint(computed_leaves(value)):
+                found.append(desc)
         for i in self.requires_grad_inputs:
             leaf = signature.gradient_targets[i]
             if isinstance(leaf, MadeLeaf) and isinstance(leaf.meta, SubclassCreationMeta) and graphs.saved:
                 output = signature.output_of(leaf)  # of a view, what is saved may be a view of its base, too
                 sources = output.leaves if isinstance(output, Value) else ()
                 if not sources or any(x in outputs or getattr(x, "slot", None) in slots for x in sources):
-                    found.append(("input", i))
+                    found.append(i)
         return found
 
-    def _assigned_to_check(self) -> list[tuple[str, int]]:
+    def _assigned_to_check(self) -> list[int | OutputDescriptor]:
         """Returns inputs that get memory which is saved: a write through one counts on its own version alone."""
-        found, outputs = [], {saved.output for saved in self.graphs.saved} - {None}
+        found: list[int | OutputDescriptor] = []
+        outputs = {saved.output for saved in self.graphs.saved} - {None}
         for position, result in self.signature.mutations.assigned_data.items():
             value = self.signature.outputs[result]
             for leaf in computed_leaves(value) if isinstance(value, Value) and outputs else ():
                 if leaf in outputs or self.graphs.computed[leaf].is_alias:
-                    found.append(("input", position))
+                    found.append(position)
         return found
 
 

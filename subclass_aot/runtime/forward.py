@@ -28,27 +28,27 @@ class Made:
 
     Attributes:
         computed: What the graph computed, by what it is.
-        values: The values made of it, those of `Convention.forward_values`.
+        values: The values made of it, those of `JointSignature.forward_values`.
         saved: The tensors that are saved for backward.
         sizes: The symbolic numbers that are saved for backward.
     """
 
     computed: dict[OutputDescriptor, str]
-    values: list[str]
+    values: dict[OutputDescriptor, str]
     saved: list[str]
     sizes: list[str]
 
     @property
     def names(self) -> list[str]:
         """All of them."""
-        return [*self.computed.values(), *self.values, *self.saved, *self.sizes]
+        return [*self.computed.values(), *self.values.values(), *self.saved, *self.sizes]
 
     @staticmethod
     def fresh(source: Source, convention: Convention) -> Made:
         """Returns new locals."""
         graphs = convention.graphs
         computed = {desc: source.fresh(str(desc)) for desc in graphs.computed}
-        values = [source.fresh("value") for _ in convention.forward_values]
+        values = {desc: source.fresh("value") for desc in convention.signature.forward_values}
         saved = [source.fresh(f"saved_{i}") for i in range(len(graphs.saved))]
         sizes = [source.fresh(f"size_{i}") for i in range(graphs.num_saved_symints)]
         return Made(computed, values, saved, sizes)
@@ -79,8 +79,9 @@ def emit_forward(
     if convention.signature.mutations.moves_versions:
         source.line(f"{source.const(version_counters.settle, 'settle')}({written})")
     _detach(source, convention, computed)
-    values = [_wrap(source, value, computed, leaves, symints) for value in convention.forward_values]
-    return dataclasses.replace(made, values=values)
+    values = convention.signature.forward_values.items()
+    wrapped = {desc: _wrap(source, value, computed, leaves, symints) for desc, value in values}
+    return dataclasses.replace(made, values=wrapped)
 
 
 def write_forward(convention: Convention, graph: BoxedFunction) -> Callable[..., Any]:
@@ -106,8 +107,8 @@ def write_forward(convention: Convention, graph: BoxedFunction) -> Callable[...,
         source.line(f"({', '.join(made.names)},) = made")
     else:
         made = emit_forward(source, convention, graph, leaves, _list_of_inputs(source, convention, leaves), "written")
-    pairs = list(zip(made.values, convention.through_autograd, strict=True))
-    non_differentiable = [name for name, through in pairs if not through]
+    through = signature.through_autograd
+    non_differentiable = [name for desc, name in made.values.items() if desc not in through]
     non_differentiable += [made.computed[desc] for desc in convention.symints]
     if non_differentiable and not convention.runs_first:
         source.line(f"non_differentiable += [{', '.join(non_differentiable)}]")
@@ -123,7 +124,7 @@ def write_forward(convention: Convention, graph: BoxedFunction) -> Callable[...,
         source.line("ctx.objects = objects")
     if convention.structure:
         source.line(f"ctx.structure = [{', '.join(leaves[s] for s in convention.structure)}]")
-    source.line(f"return ({', '.join(name for name, through in pairs if through)},)")
+    source.line(f"return ({', '.join(made.values[desc] for desc in through)},)")
     return source.build()
 
 
@@ -132,7 +133,7 @@ def _list_of_inputs(source: Source, convention: Convention, leaves: Sequence[str
     signature = convention.signature
     if len(signature.graph_slots) < len(leaves) or signature.mutations.bases:
         return f"[{', '.join(graph_inputs(source, convention, leaves))}]"
-    given = (leaf for value in convention.forward_values for leaf in value.leaves)
+    given = (leaf for value in signature.forward_values.values() for leaf in value.leaves)
     read_later = (
         signature.mutations.in_backward
         or convention.structure
@@ -159,8 +160,8 @@ def graph_inputs(source: Source, convention: Convention, leaves: Sequence[str]) 
 def _detach(source: Source, convention: Convention, computed: Mapping[OutputDescriptor, str]) -> None:
     """Detaches graph outputs that alias an input or another output: `Function` sets `grad_fn` on what it returns."""
     training = convention.signature.needs_backward
-    values = (value for value in convention.forward_values if isinstance(value.meta, PlainTensorMeta))
-    dense = {leaf for value in values for leaf in computed_leaves(value)}
+    values = convention.signature.forward_values.values()
+    dense = {leaf for value in values if isinstance(value.meta, PlainTensorMeta) for leaf in computed_leaves(value)}
     for desc, how in convention.graphs.computed.items():
         name = computed[desc]
         if how.is_alias:
@@ -201,11 +202,11 @@ def _save(source: Source, convention: Convention, made: Made) -> None:
             name = made.computed[saved.output]  # the object that is returned, so that autograd sees it is an output
         names.append(name)
     asking = set(convention.requires_grad_inputs)
-    for kind, position in convention.checked:
-        if kind == "output":
-            names.append(made.values[position])
-        elif position in asking:
-            names.append(f"x{position}")
+    for of in convention.checked:
+        if not isinstance(of, int):
+            names.append(made.values[of])
+        elif of in asking:
+            names.append(f"x{of}")
     if convention.saved_for_version_check:
         names.append("*checked")
     source.line(f"ctx.save_for_backward({', '.join(names)})")

@@ -32,7 +32,7 @@ class Results:
         source: The function of the call.
         signature: What the results are.
         values: A local for each input.
-        made: A local for each of `Convention.forward_values`.
+        made: A local for each of `JointSignature.forward_values`.
         locals_of: Locals of numbers that forward computed.
     """
 
@@ -41,15 +41,13 @@ class Results:
         source: Source,
         signature: JointSignature,
         values: Sequence[str],
-        made: Sequence[str],
+        made: Mapping[OutputDescriptor, str],
         locals_of: Mapping[OutputDescriptor, str],
     ) -> None:
         self._source, self._signature, self._values = source, signature, values
         self._locals_of, self._symints = locals_of, SymintNames.of(locals_of)
-        start = len(signature.mutations.under_autograd)
-        own = [i for i, output in enumerate(signature.outputs) if isinstance(output, Value)]
-        self._made = dict(zip(own, made[start:], strict=False))
-        self._bases = list(made[start + len(own) :])
+        self._made = made
+        self._bases = {desc.index: name for desc, name in made.items() if isinstance(desc, IntermediateBase)}
         self._leaves = {leaf.output: leaf for leaf in signature.made_leaves}
         self._results: dict[int, str] = {}
         for desc, leaf in self._leaves.items():
@@ -76,8 +74,8 @@ class Results:
         source, signature = self._source, self._signature
         match output:
             case Value():
-                leaf = self._leaves.get(PlainOutput(i))
-                return self._made[i] if leaf is None else self._leaf(leaf, self._made[i])
+                leaf, made = self._leaves.get(PlainOutput(i)), self._made[PlainOutput(i)]
+                return made if leaf is None else self._leaf(leaf, made)
             case SameAsInput():
                 return self._values[output.value]
             case SameAsOutput():

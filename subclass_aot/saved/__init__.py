@@ -4,7 +4,6 @@
 generated again, for the first call that fits.
 """
 
-from subclass_aot.saved.codec import Json as Json
 from subclass_aot.saved.file import SavedFile as SavedFile
 from subclass_aot.saved.file import read_document as read_document
 from subclass_aot.saved.file import read_file as read_file
@@ -13,7 +12,6 @@ from subclass_aot.saved.file import write_file as write_file
 from subclass_aot.saved.key import Key as Key
 from subclass_aot.saved.key import key_of as key_of
 from subclass_aot.saved.key import told as told
-from subclass_aot.saved.refused import Refused as Refused
 from subclass_aot.saved.specializations import NO_TRACE as NO_TRACE
 from subclass_aot.saved.specializations import Revived as Revived
 from subclass_aot.saved.specializations import SavedSpecialization as SavedSpecialization

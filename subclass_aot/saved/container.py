@@ -12,7 +12,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from subclass_aot.saved.refused import Refused
+from subclass_aot.refused import Refused
 
 MARK = b"subclass_aot\n"
 FORMAT = 6

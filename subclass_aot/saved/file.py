@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,10 +18,11 @@ from subclass_aot.errors import CompiledFileError
 from subclass_aot.facts import source_of
 from subclass_aot.flatten import ContainerMeta, InnerMeta, SubclassCreationMeta
 from subclass_aot.options import Options, artifacts_of
-from subclass_aot.saved.codec import Encoder, Json
+from subclass_aot.plain_values import Json
+from subclass_aot.refused import Refused, at
+from subclass_aot.saved.codec import Encoder
 from subclass_aot.saved.container import pack, unpack
 from subclass_aot.saved.names import find, name_of
-from subclass_aot.saved.refused import Refused, at
 from subclass_aot.saved.specializations import SavedSpecialization, encode_specialization
 from subclass_aot.signature import JointSignature
 from subclass_aot.specializations import Specialization
@@ -220,7 +222,7 @@ def refusals(path: str | PathLike[str], *places: str) -> Iterator[None]:
     try:
         yield
     except Refused as refused:
-        where = ", ".join([*places, *refused.where]).replace(", .", ".").replace(", [", "[")
+        where = re.sub(r", (?=[.\[:])", "", ", ".join([*places, *refused.where]))
         raise CompiledFileError(fspath(path), where, refused.what) from refused.__cause__
 
 

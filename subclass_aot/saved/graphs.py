@@ -12,10 +12,11 @@ from subclass_aot import _torch
 from subclass_aot.descriptors import InputDescriptor, OutputDescriptor, describe, descriptor_of
 from subclass_aot.meta import MetaTensor, Spec, new_leaf
 from subclass_aot.passes import new_node
-from subclass_aot.saved.codec import Decoder, Encoder, Json, sized
+from subclass_aot.plain_values import Json
+from subclass_aot.refused import Refused, at
+from subclass_aot.saved.codec import Decoder, Encoder, sized
 from subclass_aot.saved.names import FUNCTIONS, name_of_operator, operator_named
 from subclass_aot.saved.records import NodeAt
-from subclass_aot.saved.refused import Refused, at
 
 _NUMBER = "{node} is a number that depends on data, or no whole number. Compile with dynamic=False"
 _FUNCTION = "it runs {target}, which is a function of Python, and no operator"
@@ -62,18 +63,18 @@ def _encode_node(
     target: Json
     match node.op:
         case "placeholder":
-            target = [encoder.encode(descriptor_of(node)), bool(node.meta.get("is_static_input"))]
+            target = [encoder.write(descriptor_of(node)), bool(node.meta.get("is_static_input"))]
         case "get_attr":
             target = _encode_constant(module, str(node.target), encoder, blobs)
         case "output":
-            target = [encoder.encode(desc) for desc in descriptor_of(node)]
+            target = [encoder.write(desc) for desc in descriptor_of(node)]
         case "call_function":
             names = [name for name, function in FUNCTIONS.items() if function is node.target]
             target = names[0] if names else _name_of(node.target)
         case other:
             raise Refused(f"it is a {other}, and no operator")
-    val = None if node.op == "output" else encoder.encode(_specs(node.meta.get("val"), node))
-    return [node.op, node.name, target, encoder.encode(plain(node.args)), encoder.encode(plain(node.kwargs)), val]
+    val = None if node.op == "output" else encoder.write(_specs(node.meta.get("val"), node))
+    return [node.op, node.name, target, encoder.write(plain(node.args)), encoder.write(plain(node.kwargs)), val]
 
 
 def _name_of(target: object) -> str:
@@ -104,7 +105,7 @@ def _encode_constant(module: fx.GraphModule, name: str, encoder: Encoder, blobs:
         spec = Spec.make(tuple(tensor.shape), tensor.contiguous().stride(), 0, tensor.dtype, tensor.device)
     data = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous().view(-1)
     blobs.append(bytes(data.view(torch.uint8).tolist()) if data.numel() else b"")
-    return [encoder.encode(spec), tensor.stride(), len(blobs) - 1]
+    return [encoder.write(spec), tensor.stride(), len(blobs) - 1]
 
 
 class GraphReader:
@@ -146,7 +147,7 @@ class GraphReader:
         self, graph: fx.Graph, nodes: list[fx.Node], constants: dict[str, torch.Tensor], written: list[Json]
     ) -> fx.Node:
         op, name, target, args, kwargs, val = written
-        read = self.decoder.decode
+        read = self.decoder.read
         given, named = _filled(read(args), nodes), _filled(read(kwargs), nodes)
         notes: dict[str, Any] = {}
         what: InputDescriptor | tuple[OutputDescriptor, ...] | None = None
@@ -177,7 +178,7 @@ class GraphReader:
 
     def _constant(self, written: Json) -> torch.Tensor:
         spec, stride, position = sized(written, 3)
-        spec, blob = self.decoder.decode(spec), self.blobs[position]
+        spec, blob = self.decoder.read(spec), self.blobs[position]
         found = torch.empty(spec.size, dtype=spec.dtype)
         if blob:
             found.view(-1).view(torch.uint8).copy_(torch.frombuffer(bytearray(blob), dtype=torch.uint8))

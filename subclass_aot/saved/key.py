@@ -20,8 +20,8 @@ import torch
 from subclass_aot._stack import pass_on_interruption
 from subclass_aot.facts import Fact, Facts, Kind, source_of, words_of
 from subclass_aot.facts import fact as values
+from subclass_aot.refused import Refused, at
 from subclass_aot.saved.codec import Encoder
-from subclass_aot.saved.refused import Refused, at
 from subclass_aot.weak import is_weak, referent
 
 _ADDRESS = "the structure of the arguments has an object that is known by its address: {text}"
@@ -147,7 +147,7 @@ class _Writer:
         if type(value) is set:  # in an order that is another one in each process
             return f"{{{', '.join(sorted(map(self._value, value)))}}}"
         try:
-            return json.dumps(Encoder().encode(value))
+            return json.dumps(Encoder().write(value))
         except Refused:
             pass
         try:
@@ -205,7 +205,7 @@ class _Writer:
 def _is_written(value: object) -> bool:
     """Returns whether a file can say what a value is, and does not need its hash."""
     try:
-        Encoder().encode(value)
+        Encoder().write(value)
     except Refused:
         return False
     return True

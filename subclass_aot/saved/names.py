@@ -15,7 +15,7 @@ from subclass_aot import _torch
 from subclass_aot._stack import pass_on_interruption
 from subclass_aot.graph import drawn_named, name_of_drawn
 from subclass_aot.named import full_name, named
-from subclass_aot.saved.refused import Refused
+from subclass_aot.refused import Refused
 
 _LOCAL = "{name} is defined inside a function, so that no other process finds it. Define it in a module"
 _MOVED = "{name} is not what its module has by that name"

@@ -9,8 +9,9 @@ from subclass_aot.errors import JointGraphError
 from subclass_aot.flatten import IndexMap
 from subclass_aot.objects import Entry, Named
 from subclass_aot.outcome import Outcome
-from subclass_aot.saved.codec import Decoder, Encoder, Json, sized
-from subclass_aot.saved.refused import Refused, at
+from subclass_aot.plain_values import Json
+from subclass_aot.refused import Refused, at
+from subclass_aot.saved.codec import Decoder, Encoder, sized
 from subclass_aot.signature import JointSignature
 
 _SYMBOLIC = "it assumes something of numbers that depend on data. Compile with dynamic=False"
@@ -36,7 +37,7 @@ def encode_signature(signature: JointSignature, encoder: Encoder) -> Json:
         if not isinstance(way.start, str | Entry | Named):
             with at("outcome"):
                 raise Refused(_NO_PATH.format(kind=type(way.start.value).__qualname__))
-    return [encoder.field(signature, name) for name in _NAMES]
+    return [encoder.part(getattr(signature, name), f".{name}") for name in _NAMES]
 
 
 def read_signature(written: Json, decoder: Decoder, named: Collection[str]) -> JointSignature:
@@ -50,7 +51,7 @@ def read_signature(written: Json, decoder: Decoder, named: Collection[str]) -> J
     Raises:
         Refused: An object, or the pytree of a class, is not there.
     """
-    parts = {name: decoder.decode(part) for name, part in zip(_NAMES, sized(written, len(_NAMES)), strict=True)}
+    parts = {name: decoder.read(part) for name, part in zip(_NAMES, sized(written, len(_NAMES)), strict=True)}
     signature = JointSignature(index_map=IndexMap.of(given.meta for given in parts["inputs"]), **parts)
     _check_there(signature.outcome, named)
     if signature.backward_outcome is not None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from subclass_aot import _torch
-from subclass_aot.saved.refused import Refused, at
+from subclass_aot.refused import Refused, at
 from subclass_aot.symbols import Symbols
 
 OTHERWISE = "its symbolic sizes cannot be told to another solver: {what}. Compile with dynamic=False"

@@ -10,11 +10,12 @@ from torch import fx
 from subclass_aot.call import Arguments
 from subclass_aot.facts import Modes, Scope, facts_of, is_of_call, words
 from subclass_aot.guards import symbolic_places
+from subclass_aot.plain_values import Json
+from subclass_aot.refused import at
 from subclass_aot.runtime import Graphs
-from subclass_aot.saved.codec import Decoder, Encoder, Json, sized
+from subclass_aot.saved.codec import Decoder, Encoder, sized
 from subclass_aot.saved.graphs import GraphReader, encode_graph
 from subclass_aot.saved.key import Key, key_of
-from subclass_aot.saved.refused import at
 from subclass_aot.saved.signatures import encode_signature, needs_function, read_signature
 from subclass_aot.saved.sizes import SavedSymbols, saved_symbols, symbols_of
 from subclass_aot.signature import JointSignature
@@ -40,7 +41,7 @@ def encode_specialization(specialization: Specialization, encoder: Encoder, blob
     encoder.symbols = symbols = signature.assumptions.symbols
     with at("symbols"):
         of_symbols = None if symbols is None else saved_symbols(symbols, symbolic_places(signature))
-        written_symbols = encoder.encode(of_symbols)
+        written_symbols = encoder.write(of_symbols)
     with at("signature"):
         written = encode_signature(signature, encoder)
     computed = {desc: tuple(each) for desc, each in graphs.computed.items()}
@@ -54,7 +55,7 @@ def encode_specialization(specialization: Specialization, encoder: Encoder, blob
         "reason": specialization.reason,
         "symbols": written_symbols,
         "signature": written,
-        "graphs": encoder.encode(beside),
+        "graphs": [encoder.write(part) for part in beside],
     }
     for name, graph in (("forward", graphs.forward), ("backward", graphs.backward)):
         with at(f"{name} graph"):
@@ -87,7 +88,7 @@ class SavedSpecialization:
         self.needs: str = written["needs"]
         self._written, self._specs, self._blobs = written, specs, blobs
         with at("symbols"):
-            self.symbols: SavedSymbols | None = Decoder([]).decode(written["symbols"])
+            self.symbols: SavedSymbols | None = Decoder([]).read(written["symbols"])
 
     @property
     def places(self) -> dict[str, str]:
@@ -132,7 +133,7 @@ class SavedSpecialization:
         with at("signature"):
             signature = read_signature(self._written["signature"], decoder, named)
         with at("graphs"):
-            beside = decoder.decode(self._written["graphs"])
+            beside = map(decoder.read, sized(self._written["graphs"], 3))
         reader = GraphReader(decoder, self._blobs)
         graphs: dict[str, fx.GraphModule | None] = {}
         for name in ("forward", "backward"):
@@ -141,7 +142,7 @@ class SavedSpecialization:
                 graphs[name] = None if written is None else reader.read(written, name.title())
         forward, backward = graphs["forward"], graphs["backward"]
         assert forward is not None
-        return Revived(signature, Graphs.without_trace(signature, forward, backward, *sized(beside, 3)))
+        return Revived(signature, Graphs.without_trace(signature, forward, backward, *beside))
 
 
 def _cut(one: str, other: str, width: int = 60) -> tuple[str, str]:

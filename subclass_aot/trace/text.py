@@ -34,13 +34,18 @@ class Hashes:
     def __init__(self, by_value: bool) -> None:
         self.by_value = by_value
         self.refused = False
+        self._outer = _hashes.get()
 
     def __enter__(self) -> Hashes:
-        self._outer = _hashes.set(self)
+        _hashes.set(self)
         return self
 
     def __exit__(self, *_: object) -> None:
-        _hashes.reset(self._outer)
+        self.leave()
+
+    def leave(self) -> None:
+        """Leaves the block, if it was not left."""
+        _hashes.set(self._outer)
 
 
 _hashes: ContextVar[Hashes | None] = ContextVar("hashes", default=None)

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -129,7 +130,8 @@ def trace_arguments(
         values.fixed = values.fixed or options.values_fix_sizes
     hashes = Hashes(options.hashes_by_value)
     kernels = nullcontext() if options.fused_lstm else _torch.without_mkldnn()
-    with one_at_a_time, _torch.EnteredModes(), torch.inference_mode(False):
+    put_back = _torch.EnteredModes(hashes.leave, partial(now_tracing, outer))
+    with one_at_a_time, put_back, torch.inference_mode(False):
         try:
             now_tracing(True)
             with torch.set_grad_enabled(grad), kernels, hashes:  # inference mode, and the function, may switch it

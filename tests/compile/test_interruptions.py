@@ -88,7 +88,8 @@ def expected() -> list[torch.Tensor]:
     return eager.given
 
 
-Choice = Callable[[dict[tuple[str, int], int]], list[int]]
+Place = int | tuple[str, int]
+Choice = Callable[[dict[tuple[str, int], int]], list[Place]]
 
 
 def interrupt(name: str, choose: Choice) -> None:
@@ -102,7 +103,10 @@ def interrupt(name: str, choose: Choice) -> None:
     training, steps = None, STEPS
     if "later" in name:  # the same module all the time, which sees no other sizes: then the same lines run
         steps = STEPS[: STEPS.index("other sizes")]
-    places = [-1, -1]  # no signal, until all is remembered that is remembered for good; then the lines are counted
+    places: list[Place] = [
+        -1,
+        -1,
+    ]  # no signal, until all is remembered that is remembered for good; then the lines are counted
     for number, at in enumerate(places):
         if training is None or "later" not in name:
             training = Training()
@@ -115,7 +119,7 @@ def interrupt(name: str, choose: Choice) -> None:
                 training.step(name)
             except Exception as error:
                 raised = error
-        if at < 0:
+        if at == -1:
             assert raised is None
             places += choose(lines.first) if number else []
             continue
@@ -131,7 +135,7 @@ def interrupt(name: str, choose: Choice) -> None:
 
 
 def spread(count: int) -> Choice:
-    def choose(first: dict[tuple[str, int], int]) -> list[int]:
+    def choose(first: dict[tuple[str, int], int]) -> list[Place]:
         numbers = sorted(first.values())
         return [numbers[i * len(numbers) // count] for i in range(min(count, len(numbers)))]
 
@@ -164,9 +168,9 @@ def test_at_many_lines(name: str) -> None:
 def test_where_modes_and_objects_are_put_back(name: str) -> None:
     """All lines of what enters and leaves blocks, where a mode that stays on would do the most harm."""
 
-    def choose(first: dict[tuple[str, int], int]) -> list[int]:
+    def choose(first: dict[tuple[str, int], int]) -> list[Place]:
         own = {file: set(_of_blocks(file)) for file, _ in first}
-        return [at for (file, line), at in first.items() if line in own[file]]
+        return [(file, line) for file, line in first if line in own[file]]
 
     interrupt(name, choose)
 

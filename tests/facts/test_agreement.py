@@ -15,7 +15,8 @@ from subclass_aot.call import Arguments, flatten
 from subclass_aot.errors import SubclassAotError
 from subclass_aot.facts import Kind, difference, facts_of, global_state
 from subclass_aot.guards import MISS, unmet
-from subclass_aot.saved import Refused, key_of
+from subclass_aot.refused import Refused
+from subclass_aot.saved import key_of
 from subclass_aot.specializations import Specialization
 from subclass_aot.testing.compare import difference as differs
 from tests.facts.calls import CHOICES, MODES, World

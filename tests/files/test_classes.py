@@ -12,14 +12,14 @@ import torch
 from torch.testing._internal.two_tensor import TwoTensor as ForeignTwoTensor
 
 from subclass_aot import TwoTensor, WrapperTensor
-from subclass_aot.errors import StateDictError
 from subclass_aot.files.classes import KnownClasses
 from subclass_aot.named import full_name
+from subclass_aot.refused import Refused
 from tests.files.classes import Everything, Mode, Range, Recipe
 
 
 def test_classes_that_are_defined_are_known() -> None:
-    assert KnownClasses().wrapper(full_name(TwoTensor), "weight") is TwoTensor
+    assert KnownClasses().wrapper(full_name(TwoTensor)) is TwoTensor
 
 
 @pytest.mark.parametrize(
@@ -27,24 +27,24 @@ def test_classes_that_are_defined_are_known() -> None:
     [full_name(ForeignTwoTensor), "torch:Tensor", "nowhere:Class", "os:system", "subclass_aot.wrapper.view_of:ViewOf"],
 )
 def test_others_are_not(name: str) -> None:
-    with pytest.raises(StateDictError, match=rf"weight is of the class {name}, which nobody(.|\n)*classes=\["):
-        KnownClasses().wrapper(name, "weight")
+    with pytest.raises(Refused, match=rf"is of the class {name}, which nobody(.|\n)*classes=\["):
+        KnownClasses().wrapper(name)
 
 
 def test_nothing_is_imported() -> None:
     sys.modules.pop("this", None)
-    with pytest.raises(StateDictError):
-        KnownClasses().wrapper("this:Zen", "weight")
+    with pytest.raises(Refused):
+        KnownClasses().wrapper("this:Zen")
     assert "this" not in sys.modules
 
 
 def test_classes_that_are_handed_in() -> None:
     name = full_name(ForeignTwoTensor)
-    assert KnownClasses([ForeignTwoTensor]).wrapper(name, "weight") is ForeignTwoTensor
-    assert KnownClasses({"old:Pair": ForeignTwoTensor}).wrapper("old:Pair", "weight") is ForeignTwoTensor
-    assert KnownClasses([ForeignTwoTensor]).wrapper("__main__:TwoTensor", "weight") is ForeignTwoTensor  # it has moved
-    with pytest.raises(StateDictError, match="there are 2 of that name. Say which one"):
-        KnownClasses([ForeignTwoTensor, TwoTensor]).wrapper("__main__:TwoTensor", "weight")
+    assert KnownClasses([ForeignTwoTensor]).wrapper(name) is ForeignTwoTensor
+    assert KnownClasses({"old:Pair": ForeignTwoTensor}).wrapper("old:Pair") is ForeignTwoTensor
+    assert KnownClasses([ForeignTwoTensor]).wrapper("__main__:TwoTensor") is ForeignTwoTensor  # it has moved
+    with pytest.raises(Refused, match="there are 2 of that name. Say which one"):
+        KnownClasses([ForeignTwoTensor, TwoTensor]).wrapper("__main__:TwoTensor")
 
 
 def test_a_class_statement_that_ran_again() -> None:
@@ -53,12 +53,12 @@ def test_a_class_statement_that_ran_again() -> None:
 
     first, second = define(__name__), define(__name__)
     name = full_name(first)
-    with pytest.raises(StateDictError, match="there are 2 of that name"):
-        KnownClasses().wrapper(name, "weight")
-    assert KnownClasses([first]).wrapper(name, "weight") is first
+    with pytest.raises(Refused, match="there are 2 of that name"):
+        KnownClasses().wrapper(name)
+    assert KnownClasses([first]).wrapper(name) is first
     globals()["Again"] = second
     try:
-        assert KnownClasses().wrapper(name, "weight") is second
+        assert KnownClasses().wrapper(name) is second
     finally:
         del globals()["Again"], first, second
         gc.collect()
@@ -74,7 +74,7 @@ def test_a_class_with_two_bases_is_one_class() -> None:
     class Both(Left, Right):
         pass
 
-    assert KnownClasses().wrapper(full_name(Both), "weight") is Both
+    assert KnownClasses().wrapper(full_name(Both)) is Both
 
 
 class Others(WrapperTensor):
@@ -95,12 +95,12 @@ class HasDefault(WrapperTensor):
 def test_what_the_annotations_of_a_class_mention_may_stand_in_its_context() -> None:
     known = KnownClasses()
     for cls in (Recipe, Mode, Range):
-        assert known.of_context(full_name(cls), Everything, "weight, field recipe") is cls
-        with pytest.raises(StateDictError, match="weight, field anything is of the class"):
-            known.of_context(full_name(cls), Others, "weight, field anything")
-        assert KnownClasses([cls]).of_context(full_name(cls), Others, "weight") is cls
-    assert known.of_context(full_name(Unreadable), HasDefault, "weight") is Unreadable
-    with pytest.raises(StateDictError):
-        known.of_context(full_name(Mode), HasDefault, "weight")
-    with pytest.raises(StateDictError):
-        known.of_context(full_name(Mode), ForeignTwoTensor, "weight")
+        assert known.of_context(full_name(cls), Everything) is cls
+        with pytest.raises(Refused, match="is of the class"):
+            known.of_context(full_name(cls), Others)
+        assert KnownClasses([cls]).of_context(full_name(cls), Others) is cls
+    assert known.of_context(full_name(Unreadable), HasDefault) is Unreadable
+    with pytest.raises(Refused):
+        known.of_context(full_name(Mode), HasDefault)
+    with pytest.raises(Refused):
+        known.of_context(full_name(Mode), ForeignTwoTensor)

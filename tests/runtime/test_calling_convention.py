@@ -10,6 +10,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from subclass_aot import TwoTensor, trace_joint
 from subclass_aot.codegen import Source
+from subclass_aot.descriptors import AutogradMutation, IntermediateBase, PlainOutput
 from subclass_aot.errors import CompilerResultError
 from subclass_aot.runtime import split
 from subclass_aot.runtime.calling_convention import Convention, SymintNames, emit_run
@@ -26,9 +27,9 @@ def leaf() -> torch.Tensor:
 
 def test_autograd_is_given_what_gradients_go_through() -> None:
     found = convention(lambda x, y: (x * 2, y * 2, (x * 3).detach()), leaf(), torch.rand(2))
-    assert found.through_autograd == [True, False, False]
+    assert len(found.signature.forward_values) == 3 and found.signature.through_autograd == (PlainOutput(0),)
     assert found.requires_grad_inputs == [0]
-    assert convention(lambda x: x * 2, torch.rand(2)).through_autograd == [False]
+    assert convention(lambda x: x * 2, torch.rand(2)).signature.through_autograd == ()
 
 
 def test_new_values_of_inputs_come_first_and_shared_bases_last() -> None:
@@ -38,10 +39,11 @@ def test_new_values_of_inputs_come_first_and_shared_bases_last() -> None:
         return base[:1], base[1:], w * 2
 
     x = torch.rand(2)
-    found = convention(program, x, leaf())
-    assert [len(found.forward_values), found.through_autograd] == [3, [True, True, True]]
-    assert found.forward_values[0] is found.signature.mutations.of_inputs[0].new_value
-    assert found.forward_values[2:] == list(found.signature.intermediate_bases)
+    signature = convention(program, x, leaf()).signature
+    given, base = AutogradMutation(signature.inputs[0].desc), IntermediateBase(0, PlainOutput(0))
+    assert list(signature.forward_values) == list(signature.through_autograd) == [given, PlainOutput(2), base]
+    assert signature.forward_values[given] is signature.mutations.of_inputs[0].new_value
+    assert signature.forward_values[base] is signature.intermediate_bases[0]
 
 
 def test_an_input_without_gradient_is_not_given_to_autograd() -> None:
@@ -67,11 +69,11 @@ def test_a_wrapper_is_checked_where_its_leaf_is_saved() -> None:
         return TwoTensor(torch.rand(2), torch.rand(2)).requires_grad_(grad)
 
     found = convention(lambda x, y: x * y, two(True), two(False))
-    assert found.checked == [("input", 1)] and found.saved_for_version_check == [1]
+    assert found.checked == [1] and found.saved_for_version_check == [1]
     both = convention(lambda x, y: x * y, two(True), two(True))
-    assert both.checked == [("input", 0), ("input", 1)]
+    assert both.checked == [0, 1]
     assert both.saved_for_version_check == [], "autograd is given both"
-    assert convention(lambda x: x.exp(), two(True)).checked == [("output", 0)]
+    assert convention(lambda x: x.exp(), two(True)).checked == [PlainOutput(0)]
     assert convention(lambda x: x * 2, two(True)).checked == []
     assert convention(lambda x, y: x * y, leaf(), leaf()).checked == [], "a dense tensor is what is saved"
 

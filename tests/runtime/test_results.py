@@ -27,7 +27,7 @@ def results_of(program: Any, inputs: Sequence[Any], made: Sequence[Any]) -> tupl
     values = [f"input_{i}" for i in range(len(inputs))]
     outputs = [f"made_{i}" for i in range(len(made))]
     source = Source("finish", ", ".join([*values, *outputs]))
-    found = Results(source, signature, values, outputs, {}).all()
+    found = Results(source, signature, values, dict(zip(signature.forward_values, outputs, strict=True)), {}).all()
     source.line(f"return [{', '.join(found)}]")
     return source.build()(*inputs, *made), str(source)
 

@@ -24,12 +24,13 @@ from subclass_aot.saved.container import pack, unpack
 NASTY: list[Any] = [
     None, True, -1, 0, 3, 1 << 47, (1 << 63) - 1, -(1 << 63), 1 << 200, 1.5, "", "x", "__class__", "os", "a b",
     "a;import os", "os:system", "subprocess:Popen", "builtins:eval", "builtins:exec", "antigravity:x", "this:x",
-    "aten.__class__", "aten.from_file.default", "aten.add", "debugprims.load.default", ["class", "antigravity:x"],
-    ["class", "subprocess:Popen"], ["function", "os:system"], ["operator", "aten.mul.Tensor"], ["NodeAt", 0],
-    ["NodeAt", 10**9], ["NodeAt", -1], ["tuple"], ["dict"], ["spec", 0], ["spec", -1], ["object", "subprocess:Popen"],
-    ["enum", "os:system", "x"], ["float", "nan"], ["float", "0x1p99999"], ["int", "0x" + "f" * 40], [], {}, [[]], [{}],
-    ["symint", "s0"], ["symint", ["Pow", "s0", 16]], "s0", ["Add", "s0", 1], "\x1b]0;title\x07\x1b[2J", "\ud800",
-    "s0) or open('pwned', 'w') or (s0", ["symbolic spec", ["s0"], [1], [0]], ["bytes", "zz"], "%s%n{0.__class__}",
+    "aten.__class__", "aten.from_file.default", "aten.add", "debugprims.load.default", {"named": "antigravity:x"},
+    {"named": "subprocess:Popen"}, {"named": "os:system"}, {"operator": "aten.mul.Tensor"}, {"NodeAt": [0]},
+    {"NodeAt": [10**9]}, {"NodeAt": [-1]}, {"list": 0}, {"dict": []}, {"spec": 0}, {"spec": -1},
+    {"class": "subprocess:Popen", "fields": {"args": "touch"}}, {"enum": "os:system", "member": "x"}, {"float": "nan"},
+    {"float": "1e99999"}, {"symint": "s0"}, {"symint": ["Pow", "s0", 16]}, "s0", ["Add", "s0", 1], [], {}, [[]], [{}],
+    "\x1b]0;title\x07\x1b[2J", "\ud800", "s0) or open('pwned', 'w') or (s0", {"symbolic spec": [["s0"], [1], [0]]},
+    {"bytes": "zz"}, "%s%n{0.__class__}",
 ]  # fmt: skip
 
 
@@ -81,33 +82,32 @@ def rewritten(data: bytes, seed: int) -> bytes:
 
 
 def replaced(value: Any, word: str, by: Any) -> Any:
-    """Gives a text with something else in place of each list that begins with a word."""
+    """Gives a text with something else in place of each record of a name."""
     if isinstance(value, dict):
-        return {key: replaced(x, word, by) for key, x in value.items()}
-    if isinstance(value, list):
-        return by if value[:1] == [word] else [replaced(x, word, by) for x in value]
-    return value
+        return by if [*value] == [word] else {key: replaced(x, word, by) for key, x in value.items()}
+    return [replaced(x, word, by) for x in value] if isinstance(value, list) else value
 
 
 def attacks(data: bytes) -> Iterator[bytes]:
     """Yields files that would start a process, import a module, or read memory that is not theirs."""
     document, blobs = unpack(data)
-    recipe = ["tuple", ["Literal", "touch"], ["Literal", "pwned"]]
+    recipe = [{"Literal": ["touch"]}, {"Literal": ["pwned"]}]
     for cls, metadata in (
-        (["class", "optree.typing:StructSequence"], ["class", "subprocess:Popen"]),
-        (["class", "functools:partial"], ["function", "os:system"]),
-        (["class", "collections:defaultdict"], ["tuple", ["function", "os:getcwd"], ["tuple"]]),
-        (["class", "antigravity:geohash"], None),
+        ({"named": "optree.typing:StructSequence"}, {"named": "subprocess:Popen"}),
+        ({"named": "functools:partial"}, {"named": "os:system"}),
+        ({"named": "collections:defaultdict"}, [{"named": "os:getcwd"}, []]),
+        ({"named": "antigravity:geohash"}, None),
     ):
-        new = ["SavedNew", cls, True, metadata, recipe, ["tuple"], None]
-        yield pack(replaced(document, "SavedNew", new), blobs)
-        yield pack(replaced(document, "Value", ["object", "subprocess:Popen", ["list", "touch", "pwned"]]), blobs)
+        new = {"NewObject": [cls, True, metadata, recipe, [], None]}
+        yield pack(replaced(document, "NewObject", new), blobs)
+        popen = {"class": "subprocess:Popen", "fields": {"args": {"list": ["touch", "pwned"]}}}
+        yield pack(replaced(document, "Value", popen), blobs)
     for operator, size in (("aten._reshape_alias.default", 1 << 20), ("aten.as_strided.default", 64)):
         changed = copy.deepcopy(document)
         for each in changed["specializations"]:
             for node in each["forward"][2]:
                 if node[0] == "call_function":
-                    node[2:4] = [operator, ["tuple", ["NodeAt", 0], ["list", size], ["list", 1]]]
+                    node[2:4] = [operator, [{"NodeAt": [0]}, {"list": [size]}, {"list": [1]}]]
         yield pack(changed, blobs)
     for deep in (2_000, 200_000):
         yield pack({**document, "specs": "deep"}, blobs).replace(b'"deep"', b"[" * deep + b"]" * deep)

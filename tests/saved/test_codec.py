@@ -14,8 +14,8 @@ import torch
 from subclass_aot.flatten import PlainTensorMeta
 from subclass_aot.meta import Spec
 from subclass_aot.outputs import SameAsInput
+from subclass_aot.refused import Refused
 from subclass_aot.saved.codec import Decoder, Encoder
-from subclass_aot.saved.refused import Refused
 from tests.saved.programs import Pair
 
 
@@ -34,8 +34,8 @@ class Range:
 
 def through(value: Any) -> Any:
     encoder = Encoder()
-    written = json.loads(json.dumps(encoder.encode(value), allow_nan=False))
-    return Decoder(json.loads(json.dumps(encoder.specs))).decode(written)
+    written = json.loads(json.dumps(encoder.write(value), allow_nan=False))
+    return Decoder(json.loads(json.dumps(encoder.specs))).read(written)
 
 
 @pytest.mark.parametrize(
@@ -67,26 +67,28 @@ def test_functions_come_back() -> None:
 )  # fmt: skip
 def test_what_cannot_be_written_is_named(value: Any, what: str) -> None:
     with pytest.raises(Refused, match=what):
-        Encoder().encode(value)
+        Encoder().write(value)
 
 
 def test_the_place_is_named() -> None:
     with pytest.raises(Refused) as caught:
-        Encoder().encode({"a": [1, Range(1.0, object())]})
+        Encoder().write({"a": [1, Range(1.0, object())]})
     assert "".join(caught.value.where) == "['a'][1].inner"
 
 
 @pytest.mark.parametrize(
     "written",
     [
-        {}, [], [1], ["nothing"], ["float", 1], ["float", "x"], ["dtype", "ones"], ["dtype", "float32", 1],
-        ["class", "no_such_module:X"], ["class", "os"], ["enum", "enum:Enum", "x"], ["object", "subprocess:Popen", 1],
-        ["object"], ["spec", 0], ["spec"], ["operator", "aten.__class__"], ["operator", "aten.add.__class__"],
-        ["operator", "aten.add"], ["operator", "os.path.join"], ["operator", "debugprims.load.default"],
-        ["SameAsInput"], ["SameAsInput", 1, 2], ["dict", [1]], ["device", "nowhere"], 1.5, ["range", 1, 2, 0],
+        {}, {"nothing": 1}, {"float": "x"}, {"dtype": "ones"}, {"dtype": ["float32", 1]}, {"named": "no_such_module:X"},
+        {"named": "os"}, {"enum": "enum:Enum", "member": "x"}, {"enum": "os:system", "member": "x"},
+        {"class": "subprocess:Popen", "fields": {"args": 1}}, {"class": "os:system", "fields": {}}, {"spec": 0},
+        {"spec": []}, {"operator": "aten.__class__"}, {"operator": "aten.add.__class__"}, {"operator": "aten.add"},
+        {"operator": "os.path.join"}, {"operator": "debugprims.load.default"}, {"SameAsInput": []},
+        {"SameAsInput": [1, 2]}, {"SameAsInput": "x"}, {"dict": [1]}, {"device": "nowhere"}, {"range": [1, 2, 0]},
+        {"bytes": "zz"}, {"symbols": None}, {"class": "tests.saved.test_codec:Range", "fields": {"low": 1.0}},
     ],
     ids=str,
 )  # fmt: skip
 def test_what_nobody_has_written_is_refused(written: Any) -> None:
     with pytest.raises(Refused):
-        Decoder([]).decode(written)
+        Decoder([]).read(written)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from subclass_aot.refused import Refused
 from subclass_aot.saved import container
 from subclass_aot.saved.container import pack, unpack
-from subclass_aot.saved.refused import Refused
 
 DATA = pack({"a": [1, "x", None]}, [b"", b"12345"])
 

@@ -10,9 +10,9 @@ import torch
 
 import subclass_aot as sa
 from subclass_aot.descriptors import descriptor_of
+from subclass_aot.refused import Refused
 from subclass_aot.saved.codec import Decoder, Encoder
 from subclass_aot.saved.graphs import GraphReader, encode_graph
-from subclass_aot.saved.refused import Refused
 
 
 def forward(fn: Any, *args: Any) -> torch.fx.GraphModule:

@@ -18,7 +18,8 @@ from torch import nn
 import subclass_aot as sa
 from subclass_aot.call import Arguments
 from subclass_aot.facts import facts_of, global_state
-from subclass_aot.saved import Key, Refused, key_of
+from subclass_aot.refused import Refused
+from subclass_aot.saved import Key, key_of
 from tests.saved.programs import Gray, Scaled
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from subclass_aot.refused import Refused
 from subclass_aot.saved.names import find, name_of, name_of_operator, operator_named
-from subclass_aot.saved.refused import Refused
 
 
 def test_names_lead_back() -> None:

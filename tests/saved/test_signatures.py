@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import subclass_aot as sa
+from subclass_aot.refused import Refused
 from subclass_aot.saved.codec import Decoder, Encoder
-from subclass_aot.saved.refused import Refused
 from subclass_aot.saved.signatures import encode_signature, needs_function, read_signature
 from subclass_aot.signature import JointSignature
 from tests.saved.programs import PROGRAMS

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import subclass_aot as sa
-from subclass_aot.saved.refused import Refused
+from subclass_aot.refused import Refused
 from subclass_aot.saved.sizes import SavedSize, SavedSymbols, number_of, saved_symbols, symbols_of, words_of
 from subclass_aot.symbols import Symbols
 from tests.saved.sized import SIZED, halves

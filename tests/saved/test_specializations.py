@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import subclass_aot as sa
+from subclass_aot.refused import Refused
 from subclass_aot.saved.codec import Encoder
 from subclass_aot.saved.key import key_of
-from subclass_aot.saved.refused import Refused
 from subclass_aot.saved.specializations import SavedSpecialization, encode_specialization
 from tests.saved.programs import PROGRAMS
 

@@ -1,4 +1,4 @@
-"""Refusals of the stages of this room: with the place, to which each stage adds what it knows."""
+"""What cannot be written into a file, or read from one, with the place: each stage adds what it knows of that."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 
 class Refused(Exception):
-    """Something cannot be written, or what was read is none of it. The door makes a `CompiledFileError` of it.
+    """Something cannot be written, or what was read is none of it. The door to the user makes its own error of it.
 
     Attributes:
         what: What is wrong.
@@ -18,12 +18,6 @@ class Refused(Exception):
         super().__init__(what)
         self.what = what
         self.where: list[str] = []
-
-    def bare(self) -> Refused:
-        """Returns the same, without the frames in which it was raised: these hold the tensors of a call."""
-        bare = Refused(self.what)
-        bare.where = list(self.where)
-        return bare
 
 
 @contextmanager
