@@ -93,6 +93,16 @@ def user_line_of(error: BaseException) -> str:
     return _format_line([step for step in reversed(steps) if is_user_file(step[0])][:1])
 
 
+def first_line(error: BaseException) -> str:
+    """Returns what an error is, in one line.
+
+    >>> first_line(ValueError("no\\nand why"))
+    'ValueError: no'
+    """
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
 def is_raised_by_user(error: BaseException) -> bool:
     """Returns whether the frame that raised an error is the user's, and not of this library or of torch."""
     frames = [frame for frame, _ in walk_tb(error.__traceback__)]

@@ -12,7 +12,7 @@ import optree
 import torch
 
 from subclass_aot import _torch
-from subclass_aot._stack import pass_on_interruption, user_line_of, warn
+from subclass_aot._stack import first_line, pass_on_interruption, user_line_of, warn
 from subclass_aot.backends import Compiler
 from subclass_aot.call import Arguments, flatten
 from subclass_aot.errors import SubclassAotError, TraceError
@@ -351,14 +351,14 @@ class CompiledFunction(Generic[_P, _R]):
                 raise
             raise _FailedWithValues(error) from error
         options = self._options  # and not `self`, which nothing that is compiled may hold
-        graphs = compile_graphs(self.fn, arguments, trace, options, lambda fn: CompiledFunction(fn, options))
+        call, name = (self.fn, arguments), getattr(self.fn, "__name__", type(self.fn).__name__)
+        graphs = compile_graphs(name, trace, options, call, lambda fn: CompiledFunction(fn, options))
         why = reason = self._reason(arguments, tried)
         failed = attempt.failure
         if failed is not None:
-            first = (str(failed).splitlines() or [""])[0]
-            reason += f"; its sizes stay numbers, since with symbols it fails: {type(failed).__name__}: {first}"
+            reason += f"; its sizes stay numbers, since with symbols it fails: {first_line(failed)}"
         made = Specialization.of(self.fn, arguments, trace.signature, graphs, reason, self._kept)
-        log_code(made.entry.sources, getattr(self.fn, "__name__", type(self.fn).__name__))
+        log_code(made.entry.sources, name)
         if why != _FIRST:
             self.recompiles.append(why)
         return made

@@ -15,9 +15,11 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from subclass_aot._stack import is_own
+from subclass_aot.put_back import PutBack, attributes_put_back
 
 
 class _Noted(threading.local):
@@ -29,7 +31,7 @@ class _Noted(threading.local):
 _noted = _Noted()
 _classes: list[type] = []
 _lock = threading.Lock()
-_blocks = 0
+_blocks: set[object] = set()
 
 
 def note_missing_of(cls: type) -> None:
@@ -37,11 +39,10 @@ def note_missing_of(cls: type) -> None:
     _classes.append(cls)
 
 
-def _watch(count: int) -> None:
+def _watch(block: object, is_entered: bool) -> None:
     """Enters or leaves a block. Threads may be in several at a time."""
-    global _blocks
     with _lock:
-        _blocks += count
+        (_blocks.add if is_entered else _blocks.discard)(block)
         for cls in _classes:
             if _blocks and "__getattr__" not in vars(cls):
                 cls.__getattr__ = _getattr  # type: ignore[attr-defined]
@@ -59,13 +60,12 @@ def missing_names() -> Iterator[list[tuple[object, str]]]:
     """Runs the block, and notes the names that a program reads of tensors and that are not there, each with the
     tensor.
     """
-    before, _noted.found = _noted.found, []
-    _watch(1)
-    try:
-        yield _noted.found
-    finally:
-        _watch(-1)
-        _noted.found = before
+    block = object()
+    with PutBack(attributes_put_back([(_noted, "found")])), PutBack(partial(_watch, block, False)):
+        _watch(block, True)
+        found: list[tuple[object, str]] = []
+        _noted.found = found
+        yield found
 
 
 def note_missing(tensor: object, name: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -62,11 +61,6 @@ class Options:
         resolve(self.fw_compiler)
         resolve(self.fw_compiler if self.bw_compiler is None else self.bw_compiler)
 
-    @property
-    def keywords(self) -> dict[str, Any]:
-        """The keywords that `aot_compile` takes for them."""
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-
     @functools.cached_property
     def forward(self) -> Backend:
         """What compiles forward graphs."""
@@ -90,49 +84,27 @@ class Options:
 
 
 def compile_graphs(
-    fn: Callable[..., Any],
-    arguments: Arguments,
-    trace: JointTrace,
-    options: Options,
-    compile_alike: Callable[[Callable[..., Any]], Callable[..., Any]],
-) -> CompiledGraphs:
-    """Splits the joint graph of a trace, and compiles what comes of it.
-
-    Args:
-        fn: What was traced.
-        arguments: The call.
-        trace: The trace.
-        options: The options of the user.
-        compile_alike: Compiles another function with the same options.
-    """
-
-    def doubly(graphs: Graphs) -> DoubleBackward | None:
-        if not options.double_backward or graphs.backward is None:
-            return None
-        again = RecordedCall.of(fn, arguments)
-        repeats_draws = options.forward is BACKENDS["eager"]
-        return DoubleBackward(trace.signature, graphs, again, compile_alike, repeats_draws)
-
-    return compile_trace(getattr(fn, "__name__", type(fn).__name__), trace, options, doubly)
-
-
-def compile_trace(
     name: str,
     trace: JointTrace,
     options: Options,
-    doubly: Callable[[Graphs], DoubleBackward | None] = lambda graphs: None,
+    call: tuple[Callable[..., Any], Arguments] | None = None,
+    compile_alike: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None,
 ) -> CompiledGraphs:
-    """Splits a joint graph, and compiles what comes of it. What is called is no part of this.
+    """Splits a joint graph, and compiles what comes of it.
 
     Args:
         name: What errors call what was traced.
         trace: The joint graph, as the trace or as passes left it, and its signature.
         options: The options of the user.
-        doubly: Says what makes gradients differentiable, if anything does.
+        call: The function and the call that were traced. Without it, gradients are not differentiable.
+        compile_alike: Compiles another function with the same options.
     """
-    graphs = split(trace, options.partition_fn, options.backward.fuses)
+    graphs, doubly = split(trace, options.partition_fn, options.backward.fuses), None
     log_graph("joint", trace.graph_module, name)
-    return compile_split(name, trace.signature, graphs, options, trace.with_tangents, doubly(graphs))
+    if call is not None and compile_alike is not None and options.double_backward and graphs.backward is not None:
+        repeats_draws = options.forward is BACKENDS["eager"]
+        doubly = DoubleBackward(trace.signature, graphs, RecordedCall.of(*call), compile_alike, repeats_draws)
+    return compile_split(name, trace.signature, graphs, options, trace.with_tangents, doubly)
 
 
 def compile_split(

@@ -11,12 +11,11 @@ from subclass_aot.errors import CompiledFileError, SubclassAotError
 from subclass_aot.guards import MISS, StaticInputCache, symbolic_places, unmet
 from subclass_aot.options import Options, compile_split
 from subclass_aot.refused import Refused
+from subclass_aot.runtime import Graphs
 from subclass_aot.saved import (
     NO_TRACE,
     Key,
-    Revived,
     SavedFile,
-    SavedSpecialization,
     key_of_call,
     refusals,
 )
@@ -96,12 +95,13 @@ class Restored:
             if not differences and made is not None and made in known:
                 differences = _unmet(made.signature, arguments)
             elif not differences:
-                read = self._revived(number, saved, arguments)
-                differences = _unmet(read.signature, arguments)
+                with refusals(self._file.path, f"specialization {number}"):
+                    signature, graphs = saved.read(arguments.named)
+                differences = _unmet(signature, arguments)
                 if not differences:
-                    found = self._made[number] = self._compiled(read, arguments, together)
-                    if found.entry.call(*call, check_only=True) is not MISS:
-                        return found
+                    made = self._made[number] = self._compiled(signature, graphs, arguments, together)
+                    if made.entry.call(*call, check_only=True) is not MISS:
+                        return made
             missed.append((differences or [_VALUES], f"specialization {number}"))
         nearest = min(missed, key=lambda pair: len(pair[0]), default=([], "the file, which has none"))
         self._refuse_without_function(*nearest)
@@ -113,24 +113,15 @@ class Restored:
             lines = "\n".join(f"  {line}" for line in differences[:12])
             raise CompiledFileError(self._file.path, "", NO_FIT.format(nearest=nearest, differences=lines))
 
-    def _revived(self, number: int, saved: SavedSpecialization, arguments: Arguments) -> Revived:
-        """Reads the signature and the graphs of a specialization."""
-        with refusals(self._file.path, f"specialization {number}"):
-            return saved.read(arguments.named)
-
     def _compiled(
-        self,
-        read: Revived,
-        arguments: Arguments,
-        together: MutableSet[StaticInputCache],
+        self, signature: JointSignature, graphs: Graphs, arguments: Arguments, together: MutableSet[StaticInputCache]
     ) -> Specialization:
         """Compiles the graphs of a specialization, and generates its guard and its entry again."""
-        signature, name = read.signature, self._file.function
+        fn, name = self._fn or NoFunction, self._file.function
         if self._fn is not None:
             name = getattr(self._fn, "__name__", type(self._fn).__name__)
-        compiled = compile_split(name, signature, read.graphs, self._options, _no_trace)
-        fn, reason = self._fn or NoFunction, f"loaded from {self._file.path}"
-        return Specialization.of(fn, arguments, signature, compiled, reason, together)
+        compiled = compile_split(name, signature, graphs, self._options, _no_trace)
+        return Specialization.of(fn, arguments, signature, compiled, f"loaded from {self._file.path}", together)
 
 
 def _unmet(signature: JointSignature, arguments: Arguments) -> list[str]:

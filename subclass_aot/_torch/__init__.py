@@ -84,7 +84,6 @@ from subclass_aot._torch.dynamo import serializable_callable as serializable_cal
 from subclass_aot._torch.dynamo import tensor_check as tensor_check
 from subclass_aot._torch.dynamo import without_compiled_autograd as without_compiled_autograd
 from subclass_aot._torch.dynamo import without_dynamo as without_dynamo
-from subclass_aot._torch.entered_modes import EnteredModes as EnteredModes
 from subclass_aot._torch.expressions import as_words as as_words
 from subclass_aot._torch.expressions import assume as assume
 from subclass_aot._torch.expressions import beside as beside
@@ -143,6 +142,7 @@ from subclass_aot._torch.logs import artifact_log as artifact_log
 from subclass_aot._torch.logs import is_artifact_enabled as is_artifact_enabled
 from subclass_aot._torch.logs import trace_structured as trace_structured
 from subclass_aot._torch.logs import trace_structured_artifact as trace_structured_artifact
+from subclass_aot._torch.modes import modes_put_back as modes_put_back
 from subclass_aot._torch.modules import BUFFERS as BUFFERS
 from subclass_aot._torch.modules import HOW_HOOKS_RUN as HOW_HOOKS_RUN
 from subclass_aot._torch.modules import LISTS_OF_WEIGHTS as LISTS_OF_WEIGHTS

@@ -5,10 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
 from torch import fx
+
+from subclass_aot.put_back import PutBack
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -60,11 +63,8 @@ def without_dynamo() -> Iterator[None]:
     """
     set_eval_frame: Any = torch._C._dynamo.eval_frame.set_eval_frame
     before = set_eval_frame(None)
-    try:
-        with torch.compiler.set_stance("force_eager"):
-            yield
-    finally:
-        set_eval_frame(before)
+    with PutBack(partial(set_eval_frame, before)), torch.compiler.set_stance("force_eager"):
+        yield
 
 
 @contextmanager

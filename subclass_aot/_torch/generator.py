@@ -16,6 +16,7 @@ import torch
 
 from subclass_aot._torch.dispatch import disable_current_modes
 from subclass_aot._torch.python_kernels import in_this_thread
+from subclass_aot.put_back import PutBack, attributes_put_back
 
 _BLOCK = 624  # numbers, after which the array is another
 _BLOCKS = (1 << 20) // _BLOCK
@@ -77,17 +78,13 @@ def calls_of_generator(**kernels: Callable[[Callable[..., Any]], Callable[..., A
     Args:
         **kernels: What makes one of torch's, by its name: `seed`, `get_rng_state`, `set_rng_state`.
     """
-    before = {name: getattr(torch.random, name) for name in kernels}
-    try:
-        for name, function in before.items():
+    with PutBack(attributes_put_back((module, name) for name in kernels for module in (torch.random, torch))):
+        for name in kernels:
+            function = getattr(torch.random, name)
             made = in_this_thread(kernels[name](function), function)
             setattr(torch.random, name, made)
             setattr(torch, name, made)
         yield
-    finally:
-        for name, function in before.items():
-            setattr(torch.random, name, function)
-            setattr(torch, name, function)
 
 
 def is_generator(value: object) -> bool:
@@ -144,12 +141,9 @@ def made_generators(note: Callable[[torch.Generator], None]) -> Iterator[None]:
 
     It compares equal to the class that it replaces.
     """
-    before, noted = torch.Generator, getattr(_in_thread, "note", None)
-    torch.Generator, _in_thread.note = _NOTING, note  # type: ignore[misc]
-    try:
+    with PutBack(attributes_put_back([(torch, "Generator"), (_in_thread, "note")])):
+        torch.Generator, _in_thread.note = _NOTING, note  # type: ignore[misc]
         yield
-    finally:
-        torch.Generator, _in_thread.note = before, noted  # type: ignore[misc]
 
 
 class StateKernels(NamedTuple):
@@ -162,12 +156,9 @@ class StateKernels(NamedTuple):
 @contextmanager
 def states_of_generators(kernels: StateKernels) -> Iterator[None]:
     """Runs the block with other functions that read and set the states of generators in this thread."""
-    before = getattr(_in_thread, "kernels", None)
-    _in_thread.kernels = kernels
-    try:
+    with PutBack(attributes_put_back([(_in_thread, "kernels")])):
+        _in_thread.kernels = kernels
         yield
-    finally:
-        _in_thread.kernels = before
 
 
 _in_thread = threading.local()

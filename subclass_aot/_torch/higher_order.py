@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 from torch.utils import _pytree
+
+from subclass_aot.put_back import PutBack, attributes_put_back
 
 
 def dense_flex_attention(*args: Any, **kwargs: Any) -> Any:
@@ -29,12 +31,11 @@ def higher_order_operators_take_anything() -> Iterator[None]:
     require grad on a device without a kernel, `torch.cond` of operands in dicts. For all threads, but traces run one at
     a time, and what torch's rules cannot serve fails there, too. When they go: such calls are refused.
     """
-    with ExitStack() as stack:
-        for place, name in _CHECKS:
-            module: Any = sys.modules.get(place)
-            if (check := getattr(module, name, None)) is not None:
-                stack.callback(setattr, module, name, check)
-                setattr(module, name, lambda *_: None)
+    modules = [(sys.modules.get(place), name) for place, name in _CHECKS]
+    places = [(module, name) for module, name in modules if getattr(module, name, None) is not None]
+    with PutBack(attributes_put_back(places)):
+        for module, name in places:
+            setattr(module, name, lambda *_: None)
         yield
 
 

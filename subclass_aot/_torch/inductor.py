@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from subclass_aot.put_back import PutBack, attributes_put_back
+
 if TYPE_CHECKING:  # of which the one brings sympy
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
@@ -236,14 +238,11 @@ def _without_asserts(env: Any) -> Iterator[None]:
         def issubset(self, other: object) -> bool:
             return True
 
-    before = env.deferred_runtime_asserts
-    env.deferred_runtime_asserts = {}
-    env._default_unspecified_value_range = lambda: Whole(-int_oo, int_oo)
-    try:
+    names = ("deferred_runtime_asserts", "_default_unspecified_value_range")
+    with PutBack(attributes_put_back((env, name) for name in names)):
+        env.deferred_runtime_asserts = {}
+        env._default_unspecified_value_range = lambda: Whole(-int_oo, int_oo)
         yield
-    finally:
-        del env._default_unspecified_value_range
-        env.deferred_runtime_asserts = before
 
 
 def draw_as_inductor(graph: GraphModule, mode: FakeTensorMode) -> None:

@@ -18,11 +18,13 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 
 from subclass_aot._torch.wrappers import disabled_torch_function_impl, make_wrapper_subclass
+from subclass_aot.put_back import PutBack, attributes_put_back
 
 without_torch_function: Any = torch._C.DisableTorchFunctionSubclass
 """A block in which classes do not see functions of torch by `__torch_function__`. The public form lets nothing out."""
@@ -184,30 +186,20 @@ def conversions_replaced(
     # Fastai puts another method there, which calls torch's by a name that it gives to it.
     other = vars(tensor).get("as_subclass") is not None and hasattr(torch, "as_subclass")
     parts.append((torch if other else tensor, "as_subclass", as_subclass, _as_it_is))
-    before = [vars(owner).get(name) for owner, name, _, _ in parts]
-    for owner, name, first, as_method in parts:
-        setattr(owner, name, as_method(or_else(first, getattr(owner, name))))
-    try:
+    with PutBack(attributes_put_back((owner, name) for owner, name, _, _ in parts)):
+        for owner, name, first, as_method in parts:
+            setattr(owner, name, as_method(or_else(first, getattr(owner, name))))
         yield
-    finally:
-        for (owner, name, _, _), torchs in zip(parts, before, strict=True):
-            if torchs is None:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, torchs)
 
 
 @contextmanager
 def classes_see_nothing() -> Iterator[None]:
     """Runs a block of this library in which classes do not see functions of torch; see `classes_see_again`."""
-    before = _outside.state
-    if before is None:
-        _outside.state = _C._get_torch_function_state()
-    try:
+    with PutBack(partial(setattr, _outside, "state", _outside.state)):
+        if _outside.state is None:
+            _outside.state = _C._get_torch_function_state()
         with without_torch_function():
             yield
-    finally:
-        _outside.state = before
 
 
 @contextmanager
@@ -215,12 +207,9 @@ def classes_see_functions() -> Iterator[None]:
     """Runs a block in which classes see functions of torch; in backward they may not, if they did not where it was
     called.
     """
-    before = _C._get_torch_function_state()
-    _C._set_torch_function_state(_C._TorchFunctionState.ENABLED)
-    try:
+    with PutBack(partial(_C._set_torch_function_state, _C._get_torch_function_state())):
+        _C._set_torch_function_state(_C._TorchFunctionState.ENABLED)
         yield
-    finally:
-        _C._set_torch_function_state(before)
 
 
 @contextmanager
@@ -230,11 +219,9 @@ def classes_see_again() -> Iterator[None]:
     if _outside.state is None or inside == _outside.state:
         yield
         return
-    _C._set_torch_function_state(_outside.state)
-    try:
+    with PutBack(partial(_C._set_torch_function_state, inside)):
+        _C._set_torch_function_state(_outside.state)
         yield
-    finally:
-        _C._set_torch_function_state(inside)
 
 
 class _Outside(threading.local):

@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from subclass_aot.put_back import PutBack
+
 _KEYS = (torch._C.DispatchKey.CompositeImplicitAutograd, torch._C.DispatchKey.Autograd)
 """The keys that torch has such kernels for. Where there is one for the first, the same stands for the second."""
 
@@ -31,15 +33,17 @@ def python_kernels(kernels: Mapping[Any, Callable[[Kernel], Kernel]]) -> Iterato
         kernels: For each operator, what makes the kernel of torch's.
     """
     before = [(func, key, func.py_kernels[key]) for func in kernels for key in _KEYS if key in func.py_kernels]
-    try:
+
+    def put_back() -> None:
+        for func, key, kernel in before:
+            func.py_kernels[key] = kernel
+            func._dispatch_cache.clear()
+
+    with PutBack(put_back):
         for func, key, kernel in before:
             func.py_kernels[key] = in_this_thread(kernels[func](kernel), kernel)
             func._dispatch_cache.clear()
         yield
-    finally:
-        for func, key, kernel in before:
-            func.py_kernels[key] = kernel
-            func._dispatch_cache.clear()
 
 
 def in_this_thread(function: Callable[..., Any], others: Callable[..., Any]) -> Callable[..., Any]:

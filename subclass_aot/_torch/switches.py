@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from subclass_aot._torch.dispatch import (
     without_function_modes,
     without_transforms,
 )
+from subclass_aot.put_back import PutBack
 
 
 class _Switch:
@@ -28,19 +30,13 @@ class _Switch:
     @contextmanager
     def __call__(self) -> Iterator[None]:
         user = object()
-        try:
+        with PutBack(partial(self._leave, user)):
             with self._lock:
                 if not self._users:
                     self._before = self._read()
                 self._users.add(user)
                 self._write(True)
             yield
-        finally:
-            try:
-                self._leave(user)
-            except BaseException:
-                self._leave(user)  # again, since a signal may have come in the middle of the first time
-                raise
 
     def _leave(self, user: object) -> None:
         with self._lock:
@@ -83,12 +79,9 @@ def without_mkldnn() -> Iterator[None]:
 
     The switch is the process's: what other threads run meanwhile is computed by other kernels, too.
     """
-    before = torch._C._get_mkldnn_enabled()
-    torch._C._set_mkldnn_enabled(False)
-    try:
+    with PutBack(partial(torch._C._set_mkldnn_enabled, torch._C._get_mkldnn_enabled())):
+        torch._C._set_mkldnn_enabled(False)
         yield
-    finally:
-        torch._C._set_mkldnn_enabled(before)
 
 
 is_any_autocast_enabled: Callable[[], bool] = torch._C._is_any_autocast_enabled

@@ -8,7 +8,7 @@ import operator
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from traceback import FrameSummary
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ import torch
 from torch import fx
 
 from subclass_aot._torch.plain_subclasses import classes_see_functions
+from subclass_aot.put_back import PutBack, attributes_put_back
 
 if TYPE_CHECKING:  # brings sympy
     import sympy
@@ -213,11 +214,9 @@ def no_more_guards(env: Any, refuse: Callable[[Any], None]) -> Iterator[None]:
             refuse(expression)
 
     assert "_check_frozen" not in vars(env), "a block within a block"
-    env._check_frozen = check_frozen  # which a solver calls before it adds a guard
-    try:
+    with PutBack(attributes_put_back([(env, "_check_frozen")])):
+        env._check_frozen = check_frozen  # which a solver calls before it adds a guard
         yield
-    finally:
-        del env._check_frozen
 
 
 def assumptions(env: Any, without_place: int = 0) -> list[tuple[Any, str]]:
@@ -385,11 +384,9 @@ def quiet_about_unknowns() -> Iterator[None]:
     def passes(record: logging.LogRecord) -> bool:
         return not str(record.msg).startswith(_ASSUMED)
 
-    log.addFilter(passes)
-    try:
+    with PutBack(partial(log.removeFilter, passes)):
+        log.addFilter(passes)
         yield
-    finally:
-        log.removeFilter(passes)
 
 
 _ASSUMED = "propagate_real_tensors"

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from subclass_aot._stack import pass_on_interruption
+from subclass_aot._stack import first_line, pass_on_interruption
 from subclass_aot.benchmark.measure import Budget, Side, compare
-from subclass_aot.benchmark.subject import arguments_of, first_line
+from subclass_aot.benchmark.subject import arguments_of
 from subclass_aot.compile import aot_compile
 from subclass_aot.flatten import FlattenPlan
 from subclass_aot.wrapper import plain_tangent

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from subclass_aot import _torch
-from subclass_aot._stack import pass_on_interruption
+from subclass_aot._stack import first_line, pass_on_interruption
 from subclass_aot.declaration import Declaration
 from subclass_aot.errors import UnknownClassError
 
@@ -102,13 +102,3 @@ def arguments_of(tensor: torch.Tensor) -> Mapping[str, object]:
     if absent:
         raise LookupError(f"its constructor takes {absent[0]!r}, and the tensor has no attribute of that name")
     return {name: vars(tensor)[name] for name in wanted}
-
-
-def first_line(error: BaseException) -> str:
-    """Returns what an error is, in one line.
-
-    >>> first_line(ValueError("no\\nand why"))
-    'ValueError: no'
-    """
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -12,6 +12,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot.errors import TraceError
+from subclass_aot.put_back import PutBack, attributes_put_back
 
 _PARALLEL = """The traced function calls a module, {cls}, that was given to {wrapping}.
   It gathers parameters or reduces gradients in Python, at each call, and that is no part of a graph: from the second
@@ -60,13 +61,10 @@ def parallel_modules_are_refused() -> Iterator[None]:
             refuse_parallel(module, _torch.is_parallel_wrapper(module))
 
     handle = torch.nn.modules.module.register_module_forward_pre_hook(refuse)
-    try:
-        with ExitStack() as stack:
-            for cls in _torch.parallel_forwards():
-                stack.enter_context(_looked_at(cls, refuse))
-            yield
-    finally:
-        handle.remove()
+    with PutBack(handle.remove), ExitStack() as stack:
+        for cls in _torch.parallel_forwards():
+            stack.enter_context(_looked_at(cls, refuse))
+        yield
 
 
 @contextmanager
@@ -83,8 +81,6 @@ def _looked_at(
         look(module, args)
         return forward(module, *args, **kwargs)
 
-    cls.forward = looked_at
-    try:
+    with PutBack(attributes_put_back([(cls, "forward")])):
+        cls.forward = looked_at
         yield
-    finally:
-        cls.forward = forward

@@ -6,12 +6,14 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 
 from subclass_aot.call.arguments import Arguments
 from subclass_aot.outcome import Existed, read_outcome
+from subclass_aot.put_back import PutBack, attributes_put_back
 
 AUTOCAST_DEVICES = ("cpu",) + (
     (torch.accelerator.current_accelerator().type,) if torch.accelerator.is_available() else ()  # type: ignore[union-attr]
@@ -58,21 +60,17 @@ class RecordedCall:
     def _modes(self) -> Iterator[None]:
         """Runs the block with the modes of the recorded call, which runs again when a gradient is wanted."""
         modules = [module for _, module in self.arguments.modules]
-        now, dtype = [module.training for module in modules], torch.get_default_dtype()
         with ExitStack() as stack:
             for device, before, current in zip(AUTOCAST_DEVICES, self.autocast, _autocast_now(), strict=True):
                 if before != current:
                     on = before is not None
                     stack.enter_context(torch.autocast(device, dtype=before, enabled=on))
-            try:
-                for module, mode in zip(modules, self.training, strict=True):
-                    module.training = mode
-                torch.set_default_dtype(self.default_dtype)
-                yield
-            finally:
-                torch.set_default_dtype(dtype)
-                for module, mode in zip(modules, now, strict=True):
-                    module.training = mode
+            stack.enter_context(PutBack(attributes_put_back((module, "training") for module in modules)))
+            stack.enter_context(PutBack(partial(torch.set_default_dtype, torch.get_default_dtype())))
+            for module, mode in zip(modules, self.training, strict=True):
+                module.training = mode
+            torch.set_default_dtype(self.default_dtype)
+            yield
 
 
 def _autocast_now() -> tuple[torch.dtype | None, ...]:

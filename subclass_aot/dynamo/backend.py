@@ -25,7 +25,7 @@ from subclass_aot import _torch
 from subclass_aot._stack import pass_on_interruption
 from subclass_aot.backends import inductor
 from subclass_aot.call import Arguments
-from subclass_aot.compile import aot_compile
+from subclass_aot.compile import CompiledFunction
 from subclass_aot.dynamo.captured import Captured, nothing
 from subclass_aot.dynamo.operators import as_called, assign_data
 from subclass_aot.errors import DataDependentError, SubclassAotError
@@ -85,7 +85,7 @@ def backend(
         from subclass_aot.dynamo.precompiled import precompiled  # which brings Dynamo
 
         return precompiled(Captured.of(gm, example_inputs), example_inputs, chosen, is_seen)
-    later: Callable[..., Any] = aot_compile(gm, **chosen.keywords)
+    later: Callable[..., Any] = CompiledFunction(gm, chosen)
     if not is_seen:  # what the functions of classes do is in the graph
         later = _unseen_by_classes(later)
     if any(isinstance(x, torch.Tensor) and _torch.is_jagged(type(x)) for x in example_inputs):
@@ -189,7 +189,8 @@ def _compile(captured: Captured, example_inputs: Sequence[object], options: Opti
 
     def build(attempt: Attempt) -> tuple[JointSignature, Entry]:
         trace = trace_arguments(captured, attempt, options.replaced)
-        graphs = compile_graphs(captured, arguments, trace, options, lambda fn: aot_compile(fn, **options.keywords))
+        call = captured, arguments
+        graphs = compile_graphs(_NAME, trace, options, call, lambda fn: CompiledFunction(fn, options))
         return trace.signature, make_entry(arguments, trace.signature, graphs, global_state(), within_dynamo=True)
 
     signature, entry = specialize(begin, build)

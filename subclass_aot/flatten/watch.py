@@ -8,12 +8,14 @@ import sys
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 
 from subclass_aot import _torch
 from subclass_aot.bytecode import stores_of
+from subclass_aot.put_back import PutBack
 
 _PURE = frozenset(
     "size stride dim ndimension storage_offset numel element_size is_contiguous is_floating_point is_complex "
@@ -68,12 +70,10 @@ def watched(make: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, str | None]
         What it made, and the first thing that it does besides; None if there is no such thing.
     """
     seen = _Seen()
-    with _Operators(seen.operators):
+    with _Operators(seen.operators), PutBack(partial(sys.setprofile, None)):
         sys.setprofile(seen.note)
-        try:
-            made = make()
-        finally:
-            sys.setprofile(None)
+        made = make()
+        sys.setprofile(None)  # it would note the end of the block, too
     ours = {make.__code__, watched.__code__}
     return made, next(_effects(seen, ours, frozenset(vars(made))), None)
 

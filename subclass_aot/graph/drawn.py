@@ -39,6 +39,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -46,6 +47,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.meta import call_on_meta, register_meta
 from subclass_aot.operators import argument_at, effects_of
+from subclass_aot.put_back import PutBack
 
 PREFIX, _STATE = "drawn", "generator_state"
 _library = torch.library.Library("subclass_aot", "FRAGMENT")
@@ -81,13 +83,10 @@ def drawn(func: _torch.Operator) -> _torch.Operator:
 
     def run(state: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         args, kwargs, copies = _with_copies(func, args, kwargs)
-        before = torch.default_generator.get_state()
-        try:
+        with PutBack(partial(torch.default_generator.set_state, torch.default_generator.get_state())):
             torch.default_generator.set_state(state)
             made = func(*args, **kwargs)
             return *_new(func, made), *copies, torch.default_generator.get_state()
-        finally:
-            torch.default_generator.set_state(before)
 
     def shapes(state: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         args, kwargs, copies = _with_copies(func, args, kwargs)

@@ -11,6 +11,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.errors import TraceError
+from subclass_aot.put_back import PutBack
 
 _REFUSED = """The traced function {does} {what}.
   Where:   {where}
@@ -46,12 +47,9 @@ def generators() -> States:
 @contextmanager
 def drawing_from(states: States) -> Iterator[None]:
     """Runs the block with draws from other states, and restores the states of the generators after it."""
-    before = generators()
-    try:
+    with PutBack(generators().put_back):
         states.put_back()
         yield
-    finally:
-        before.put_back()
 
 
 class Reason(NamedTuple):

@@ -9,6 +9,7 @@ import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, MutableSet, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from weakref import WeakSet
 
@@ -30,6 +31,7 @@ from subclass_aot.guards.static_input_cache import Found, StaticInputCache, posi
 from subclass_aot.guards.tables import TabledValue, tabled
 from subclass_aot.guards.tensor_guards import TensorGuards, patterns_of, refuse_other_specs
 from subclass_aot.objects import ObjectGuards
+from subclass_aot.put_back import PutBack
 from subclass_aot.signature import JointSignature
 from subclass_aot.tables import HOOKS, MODULE_TABLES, extras_of
 from subclass_aot.tricks import is_on
@@ -355,12 +357,9 @@ def refusing_line(call: Call, *given: object) -> str:
             lines.append(linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip())
         return note
 
-    before = sys.gettrace()
-    sys.settrace(note)
-    try:
+    with PutBack(partial(sys.settrace, sys.gettrace())):
+        sys.settrace(note)
         call(*given, check_only=True)
-    finally:
-        sys.settrace(before)
     return lines[0] if lines else "none, when it was asked again"
 
 

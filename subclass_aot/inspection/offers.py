@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn import functional
 
 from subclass_aot import _torch
-from subclass_aot._stack import pass_on_interruption
+from subclass_aot._stack import first_line, pass_on_interruption
 from subclass_aot._torch import AnyOperator
 from subclass_aot.wrapper import Service, WrapperTensor, place_of, plain_tangent, service_of
 
@@ -253,7 +253,7 @@ def _in_short(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     declined = next((line for line in lines if " declined: " in line), "")
     why = next((line.removeprefix("why:").strip() for line in lines if line.startswith("why:")), "")
-    return " ".join(part for part in (why, declined) if part) or f"{type(error).__name__}: {(lines or [''])[0]}"
+    return " ".join(part for part in (why, declined) if part) or first_line(error)
 
 
 def table(cls: type[WrapperTensor], make: Make | None = None) -> list[str]:

@@ -12,7 +12,7 @@ import torch
 from torch import fx
 
 from subclass_aot import _torch
-from subclass_aot._stack import pass_on_interruption
+from subclass_aot._stack import first_line, pass_on_interruption
 from subclass_aot.descriptors import (
     Descriptor,
     Inner,
@@ -31,7 +31,7 @@ from subclass_aot.joint.records import name_of
 from subclass_aot.meta import MetaTensor, Spec, Storage, meta, new_leaf
 from subclass_aot.operators import effects_of
 from subclass_aot.passes import is_backward, new_node
-from subclass_aot.symbols import Symbols, is_symbolic, unbacked_sizes
+from subclass_aot.symbols import SizesMustBeKnown, Symbols, is_symbolic, unbacked_sizes
 
 _TAG, _FORWARD, _BACKWARD = "partitioner_tag", "is_forward", "is_backward"
 _OF_SHAPES = ("val", "spec", "tensor_meta", "example_value")
@@ -197,12 +197,12 @@ def _value_of(owner: fx.GraphModule, node: fx.Node, values: Mapping[fx.Node, Any
     versions = list(map(_torch.version_of, given))
     try:
         value = _run(owner, node, args, kwargs)
-    except Exception as error:  # of the operator, or of a function that a pass put in
+    except (Exception, SizesMustBeKnown) as error:  # of the operator, or of a function that a pass put in
         pass_on_interruption(error)
         val = node.meta.get("val")
         if val is None:
-            reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
-            raise JointGraphError(messages.NO_SHAPE.format(node=node.name, operator=target, reason=reason)) from error
+            text = messages.NO_SHAPE.format(node=node.name, operator=target, reason=first_line(error))
+            raise JointGraphError(text) from error
         return _without_data(val)
     if list(map(_torch.version_of, given)) != versions:
         raise JointGraphError(messages.WRITES.format(node=node.name, operator=target))

@@ -16,7 +16,7 @@ from subclass_aot.guards import MISS, refusing_line
 from subclass_aot.joint import messages
 from subclass_aot.joint.checked import checked, refuse_undecomposed
 from subclass_aot.joint.joint import Joint
-from subclass_aot.options import Options, compile_trace
+from subclass_aot.options import Options, compile_graphs
 from subclass_aot.runtime import CompiledGraphs, Entry, PartitionFn, make_entry
 from subclass_aot.specializations import entry_of
 from subclass_aot.trace import JointTrace, is_tracing, one_at_a_time
@@ -67,7 +67,7 @@ def compile_joint(
         symbols = joint.signature.assumptions.symbols
         graph = checked(joint.graph_module, joint.ins, joint.outs, symbols)
         trace = JointTrace(graph, joint.signature, _no_other)
-        return CompiledJoint(joint, compile_trace(joint.call.name, trace, options))
+        return CompiledJoint(joint, compile_graphs(joint.call.name, trace, options))
 
 
 def _no_other(tangents: Mapping[int, torch.Tensor | None]) -> JointTrace:
@@ -75,7 +75,19 @@ def _no_other(tangents: Mapping[int, torch.Tensor | None]) -> JointTrace:
     raise NotImplementedError(messages.OTHER_TANGENT)
 
 
-class CompiledJoint:
+class _Callable:
+    """What runs the graphs of a joint graph. Its guard and its code are made for its first call."""
+
+    def __init__(self, joint: Joint, graphs: CompiledGraphs) -> None:
+        self.joint = joint
+        self._graphs = graphs
+        self._entry: Entry | None = None
+
+    def __reduce__(self) -> Any:
+        raise TypeError(messages.NOT_PICKLED)
+
+
+class CompiledJoint(_Callable):
     """A compiled joint graph; made by `compile_joint`.
 
     Called with the tensors of the call, in the order of `call_order`, it returns what the function returned, with
@@ -84,14 +96,12 @@ class CompiledJoint:
 
     Attributes:
         joint: What was compiled.
-        call_order: The names of the tensors that it is called with, in order.
     """
 
-    def __init__(self, joint: Joint, graphs: CompiledGraphs) -> None:
-        self.joint = joint
-        self.call_order = joint.call_order
-        self._graphs = graphs
-        self._entry: Entry | None = None
+    @property
+    def call_order(self) -> tuple[str, ...]:
+        """The names of the tensors that it is called with, in order."""
+        return self.joint.call_order
 
     @_torch.not_by_dynamo  # type: ignore[untyped-decorator]
     def __call__(self, *values: torch.Tensor) -> Any:
@@ -105,9 +115,6 @@ class CompiledJoint:
         arguments = self.joint.call.refuse_other_values(values, self.joint.signature)
         self._entry = make_entry(arguments, self.joint.signature, self._graphs, modes)
         return _first_call(self._entry, (values, {}, values, None, modes))
-
-    def __reduce__(self) -> Any:
-        raise TypeError(messages.NOT_PICKLED)
 
     def bind(self, fn: Callable[..., Any]) -> BoundJoint:
         """Makes a function of the arguments alone. Parameters and buffers are read at each call, as they are then.
@@ -135,7 +142,7 @@ class CompiledJoint:
             raise JointGraphError(messages.VIEWS.format(name=signature.views[0]))
 
 
-class BoundJoint:
+class BoundJoint(_Callable):
     """A compiled joint graph that is called as the function; made by `CompiledJoint.bind`.
 
     Attributes:
@@ -143,13 +150,8 @@ class BoundJoint:
     """
 
     def __init__(self, joint: Joint, graphs: CompiledGraphs, fn: Callable[..., Any]) -> None:
+        super().__init__(joint, graphs)
         self.fn = fn
-        self._joint = joint
-        self._graphs = graphs
-        self._entry: Entry | None = None
-
-    def __reduce__(self) -> Any:
-        raise TypeError(messages.NOT_PICKLED)
 
     @_torch.not_by_dynamo  # type: ignore[untyped-decorator]
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -162,13 +164,11 @@ class BoundJoint:
             if result is not MISS:
                 return result
         _refuse_within()
-        joint, signature = self._joint, self._joint.signature
         with one_at_a_time:
-            arguments = Arguments.of(self.fn, args, kwargs, joint.call.with_grad).parameters_first()
-            joint.call.refuse_other(arguments, signature)
-            entry = self._entry = entry_of(self.fn, arguments, signature, self._graphs, modes)
-        leaves, treespec = flatten((args, kwargs))
-        return _first_call(entry, (args, kwargs, leaves, treespec, modes))
+            arguments = Arguments.of(self.fn, args, kwargs, self.joint.call.with_grad).parameters_first()
+            self.joint.call.refuse_other(arguments, self.joint.signature)
+            entry = self._entry = entry_of(self.fn, arguments, self.joint.signature, self._graphs, modes)
+        return _first_call(entry, (args, kwargs, *flatten((args, kwargs)), modes))
 
 
 def _refuse_within() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import optree
@@ -21,6 +22,7 @@ from subclass_aot.meta.spec import Spec
 from subclass_aot.meta.tensor import MetaTensor
 from subclass_aot.meta.unbacked import unbacked_rule
 from subclass_aot.operators import effects_of
+from subclass_aot.put_back import PutBack
 
 _REFUSED = """{operator} depends on the default dtype, which the traced function sets to {now}.
   Your line:  {line}
@@ -103,9 +105,6 @@ def _inferred_with(dtype: torch.dtype, func: Operator, specs: Arguments) -> Any:
 @contextmanager
 def _default(dtype: torch.dtype) -> Iterator[None]:
     """Sets the default dtype within the block."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
+    with PutBack(partial(torch.set_default_dtype, torch.get_default_dtype())):
+        torch.set_default_dtype(dtype)
         yield
-    finally:
-        torch.set_default_dtype(before)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import optree
@@ -20,6 +21,7 @@ from subclass_aot.meta.storage import Storage
 from subclass_aot.meta.stream import Stream
 from subclass_aot.meta.tensor import MetaTensor
 from subclass_aot.operators import argument_at, effects_of
+from subclass_aot.put_back import PutBack
 from subclass_aot.symbols import is_symbolic
 
 _IN_A_TRACE = """`subclass_aot.meta()` is entered by a function while it is traced, where nothing has data anyway.
@@ -77,11 +79,9 @@ def gradients_without_data(start: MetaTensor) -> Iterator[None]:
     with meta():
         stream = running_stream()
         assert isinstance(stream, DataFree)
-        before, stream.of_meta = stream.of_meta, start.spec.device
-        try:
+        with PutBack(partial(setattr, stream, "of_meta", stream.of_meta)):
+            stream.of_meta = start.spec.device
             yield
-        finally:
-            stream.of_meta = before
 
 
 def running_stream() -> Stream | None:

@@ -16,6 +16,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
@@ -24,6 +25,7 @@ from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.errors import DataDependentError
 from subclass_aot.meta.spec import Spec, native_device
+from subclass_aot.put_back import PutBack
 
 if TYPE_CHECKING:  # which listens to storages
     from subclass_aot.meta.listener import Listener
@@ -45,11 +47,9 @@ in_thread = _OfThread()
 @contextmanager
 def without_listeners() -> Iterator[None]:
     """Runs the block without listeners in this thread: what runs is not the program's."""
-    before, in_thread.listeners = in_thread.listeners, ()
-    try:
+    with PutBack(partial(setattr, in_thread, "listeners", in_thread.listeners)):
+        in_thread.listeners = ()
         yield
-    finally:
-        in_thread.listeners = before
 
 
 class Storage:

@@ -16,6 +16,7 @@ import types
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -38,6 +39,7 @@ from subclass_aot.objects.nodes import (
 )
 from subclass_aot.objects.untracked_state import NotStepped, generators, is_stepped, refuse_changed, state_of
 from subclass_aot.objects.ways import Entry, Named, Pinned, Way
+from subclass_aot.put_back import PutBack
 from subclass_aot.tables import (
     ATOMS,
     HOOKS,
@@ -291,14 +293,8 @@ class Objects:
         # Hooks are not written: they are read only, to find what they hold.
         before = [(t, h.value, t.read(h.value)) for h in self.holders for t, _ in h.tables if t.kind not in HOOKS]
         before += [(t, module, t.read(module)) for module in modules for t in map(Table, MODULE_TABLES)]
-        try:
-            try:
-                yield
-            finally:
-                Objects.restore(before)
-        except BaseException:
-            Objects.restore(before)  # again, since a signal may have come in the middle of the first time
-            raise
+        with PutBack(partial(Objects.restore, before)):
+            yield
 
     @staticmethod
     def restore(before: Iterable[tuple[Table, object, list[tuple[Any, Any]]]]) -> None:

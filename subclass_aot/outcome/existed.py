@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import gc
-from typing import Any
+from typing import Any, Self
 
+from subclass_aot.put_back import PutBack
 from subclass_aot.tricks import is_on
 
 
-class Existed:
+class Existed(PutBack):
     """Finds which objects are older than a block. It is queried in the block.
 
     Python's collector leaves them alone until the end of the block (`gc.freeze`), and so lists those alone that are
@@ -21,7 +22,8 @@ class Existed:
         self._before: list[Any] = []
         self._new: set[int] | None = None
 
-    def __enter__(self) -> Existed:
+    def __enter__(self) -> Self:
+        super().__enter__()
         self._leaves_alone = gc.get_freeze_count() == 0 and is_on("gc.freeze")
         if self._leaves_alone:
             gc.freeze()
@@ -29,7 +31,8 @@ class Existed:
             self._before = gc.get_objects()
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def put_back(self) -> None:
+        """Has the collector see what is older again."""
         if self._leaves_alone:
             gc.unfreeze()
         self._before, self._new = [], None

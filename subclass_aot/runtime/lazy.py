@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._stack import pass_on_interruption
 from subclass_aot.backends import BoxedFunction
+from subclass_aot.put_back import PutBack
 from subclass_aot.trace import one_at_a_time
 
 _WHERE = """This happened when the backward graph of {name} was compiled: when a gradient was first computed.
@@ -80,7 +82,6 @@ class _Modes:
     @contextmanager
     def restored(self) -> Iterator[None]:
         """Runs the block with the modes as they were; modes that see operators or calls of torch are left out."""
-        dtype, deterministic = torch.get_default_dtype(), _deterministic()
         with ExitStack() as stack:
             stack.enter_context(torch.inference_mode(False))
             stack.enter_context(torch.set_grad_enabled(self._grad))
@@ -88,13 +89,11 @@ class _Modes:
             stack.enter_context(_torch.without_function_modes())
             for device in self._devices:
                 stack.enter_context(device)
-            try:
-                _set_deterministic(self._deterministic)
-                torch.set_default_dtype(self._dtype)
-                yield
-            finally:
-                torch.set_default_dtype(dtype)
-                _set_deterministic(deterministic)
+            stack.enter_context(PutBack(partial(torch.set_default_dtype, torch.get_default_dtype())))
+            stack.enter_context(PutBack(partial(_set_deterministic, _deterministic())))
+            _set_deterministic(self._deterministic)
+            torch.set_default_dtype(self._dtype)
+            yield
 
 
 def _deterministic() -> tuple[int, bool]:

@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from subclass_aot.put_back import PutBack, attributes_put_back
+
 KINDS = (int, float, bool, str, type(None))
 
 
@@ -43,18 +45,11 @@ def noticed(
         if id(module) in path_of:
             note((path_of[id(module)], name))
 
-    before: list[tuple[type, str, Any]] = []
-    try:
-        for cls, name in dict.fromkeys((type(modules[path]), name) for path, name in names):
-            before.append((cls, name, vars(cls).get(name, _Watched)))
+    places = list(dict.fromkeys((type(modules[path]), name) for path, name in names))
+    with PutBack(attributes_put_back(places)):
+        for cls, name in places:
             setattr(cls, name, _Watched(cls, name, vars(cls).get(name, _Watched), tell))
         yield
-    finally:
-        for cls, name, value in reversed(before):
-            if value is _Watched:
-                delattr(cls, name)
-            else:
-                setattr(cls, name, value)
 
 
 class _Watched:

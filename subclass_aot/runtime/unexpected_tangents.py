@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from subclass_aot._stack import pass_on_interruption
+from subclass_aot._stack import first_line, pass_on_interruption
 from subclass_aot.backends import BACKENDS, BoxedFunction, compiled, example_inputs
 from subclass_aot.descriptors import SavedForBackward, descriptor_of
 from subclass_aot.errors import BackwardOutcomeError, TangentError
@@ -36,7 +36,7 @@ from subclass_aot.passes import backward_from
 from subclass_aot.runtime.graphs import Graphs
 from subclass_aot.runtime.tangent_coercion import converted, fits
 from subclass_aot.signature import JointSignature
-from subclass_aot.symbols import MoreAssumed
+from subclass_aot.symbols import MoreAssumed, SizesMustBeKnown
 from subclass_aot.trace import JointTrace, one_at_a_time
 
 Backward = Callable[..., tuple[Any, ...]]
@@ -161,13 +161,13 @@ class UnexpectedTangents:
                 return kind.chosen, *given
         try:
             kind = self._make(given, any(wrong), write, present)
-        except Exception as error:  # of a class, or of the function's backward
+        except (Exception, SizesMustBeKnown) as error:  # of a class, or of the function's backward
             pass_on_interruption(error)
             if not any(wrong) and not missing:
-                raise BackwardOutcomeError(_OBJECTS.format(why=_why(error))) from error
+                raise BackwardOutcomeError(_OBJECTS.format(why=first_line(error))) from error
             if not any(wrong):
                 first = next(i for i in sorted(self.needed) if tangents[i] is None)
-                raise TangentError(_UNDEFINED.format(where=where[first], why=_why(error))) from error
+                raise TangentError(_UNDEFINED.format(where=where[first], why=first_line(error))) from error
             first = wrong.index(True)
             raise TangentError(_message(where[first], tangents[first], expected[first][0], error)) from error
         kind = dataclasses.replace(kind, present=held)
@@ -270,7 +270,7 @@ def _is_of(tangent: object, described: tuple[ValueMeta, tuple[Any, ...]] | None)
     return tangent is None if described is None else tangent is not None and fits(tangent, *described)
 
 
-def _message(where: str, tangent: object, meta: ValueMeta, error: Exception) -> str:
+def _message(where: str, tangent: object, meta: ValueMeta, error: BaseException) -> str:
     expected, hook = _describe(meta), ""
     names = {"cls": type(tangent).__name__, "expected_cls": expected.split()[0]}
     if hasattr(tangent, "__tensor_flatten__"):
@@ -278,11 +278,7 @@ def _message(where: str, tangent: object, meta: ValueMeta, error: Exception) -> 
     elif isinstance(meta, SubclassCreationMeta):  # a dense tensor has no class of the user's that could convert it
         hook = _FROM_TANGENT.format(**names)
     got = _describe_tensor(tangent)
-    return _WRONG_TANGENT.format(where=where, expected=expected, got=got, why=_why(error), hook=hook)
-
-
-def _why(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    return _WRONG_TANGENT.format(where=where, expected=expected, got=got, why=first_line(error), hook=hook)
 
 
 def _describe(meta: ValueMeta) -> str:

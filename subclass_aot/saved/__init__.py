@@ -13,6 +13,5 @@ from subclass_aot.saved.key import Key as Key
 from subclass_aot.saved.key import key_of as key_of
 from subclass_aot.saved.key import told as told
 from subclass_aot.saved.specializations import NO_TRACE as NO_TRACE
-from subclass_aot.saved.specializations import Revived as Revived
 from subclass_aot.saved.specializations import SavedSpecialization as SavedSpecialization
 from subclass_aot.saved.specializations import key_of_call as key_of_call

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Sequence
-from dataclasses import dataclass
 
 from torch import fx
 
@@ -63,14 +62,6 @@ def encode_specialization(specialization: Specialization, encoder: Encoder, blob
     return document
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Revived:
-    """A signature and its graphs, read for a call."""
-
-    signature: JointSignature
-    graphs: Graphs
-
-
 class SavedSpecialization:
     """The entry of a file for one signature. Nothing of it is read but the key, before a call fits.
 
@@ -118,8 +109,8 @@ class SavedSpecialization:
             found.append(NEEDS_FUNCTION.format(path=self.needs))
         return found
 
-    def read(self, named: Collection[str]) -> Revived:
-        """Reads all of it.
+    def read(self, named: Collection[str]) -> tuple[JointSignature, Graphs]:
+        """Reads all of it: the signature and its graphs.
 
         Args:
             named: The paths of objects that the call has.
@@ -142,7 +133,7 @@ class SavedSpecialization:
                 graphs[name] = None if written is None else reader.read(written, name.title())
         forward, backward = graphs["forward"], graphs["backward"]
         assert forward is not None
-        return Revived(signature, Graphs.without_trace(signature, forward, backward, *beside))
+        return signature, Graphs.without_trace(signature, forward, backward, *beside)
 
 
 def _cut(one: str, other: str, width: int = 60) -> tuple[str, str]:

@@ -75,5 +75,5 @@ class SizesMustBeKnown(BaseException):
     """
 
     def __init__(self, paths: Collection[str] = ()) -> None:
-        super().__init__(paths)
+        super().__init__("sizes that are symbols have to be numbers here")
         self.paths = paths

@@ -30,12 +30,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
 from subclass_aot import _torch
 from subclass_aot._stack import is_user_file, pass_on_interruption, user_line_in
+from subclass_aot.put_back import PutBack
 from subclass_aot.symbols.numbers import Bounds, Number, forget
 
 if TYPE_CHECKING:  # comes with the first symbol
@@ -249,11 +251,9 @@ def current_symbols() -> Symbols | None:
 @contextmanager
 def unbacked_sizes(symbols: Symbols | None) -> Iterator[None]:
     """Runs the block so that what depends on data becomes a symbol instead of an error, if there are symbols."""
-    outer = _symbols.set(symbols)
-    try:
+    with PutBack(partial(_symbols.set, _symbols.get())):
+        _symbols.set(symbols)
         yield
-    finally:
-        _symbols.reset(outer)
 
 
 _symbols: ContextVar[Symbols | None] = ContextVar("symbols", default=None)

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
+from subclass_aot.put_back import PutBack, attributes_put_back
 
 
 class ThreadTable(dict[Any, Any]):
@@ -133,25 +134,20 @@ def tables_of_this_thread(modules: Iterable[torch.nn.Module]) -> Iterator[None]:
             recurrent = [m for m in modules if isinstance(m, torch.nn.RNNBase) and type(vars(m).get(name)) is list]
             if recurrent:
                 stack.enter_context(_class_attribute(torch.nn.RNNBase, name, _OtherList(name, recurrent)))
-        try:
-            for holder, name, table in swapped:
-                holder[name] = table
-            yield
-        finally:
+
+        def put_back() -> None:
             for holder, name, table in swapped:
                 holder[name] = table.table
                 table.end()
 
+        stack.enter_context(PutBack(put_back))
+        for holder, name, table in swapped:
+            holder[name] = table
+        yield
+
 
 @contextmanager
 def _class_attribute(cls: Any, name: str, attribute: _OtherList) -> Iterator[None]:
-    before = vars(cls).get(name)  # that of a trace around this one
-    setattr(cls, name, attribute)
-    try:
+    with PutBack(attributes_put_back([(cls, name)])), PutBack(attribute.end):
+        setattr(cls, name, attribute)
         yield
-    finally:
-        attribute.end()
-        if before is None:
-            delattr(cls, name)
-        else:
-            setattr(cls, name, before)

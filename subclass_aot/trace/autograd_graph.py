@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
+from subclass_aot.put_back import PutBack
 from subclass_aot.symbols import SizesMustBeKnown
 
 _OF_PROGRAM = ("modified by an inplace operation", "invalid gradient at index")
@@ -162,11 +163,10 @@ def _dead_ends(results: Sequence[torch.Tensor]) -> Iterator[set[tuple[Any, int]]
 
     own = (n for n in _nodes(results) if isinstance(n, torch.autograd.function.BackwardCFunction))
     handles = [n.register_hook(partial(note, n)) for n in own] if len(results) > 1 else []
-    try:
-        yield found
-    finally:
+    with ExitStack() as stack:
         for handle in handles:
-            handle.remove()
+            stack.enter_context(PutBack(handle.remove))
+        yield found
 
 
 def _reach(

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import fx
@@ -22,6 +22,7 @@ from subclass_aot.meta import MetaTensor, Storage
 from subclass_aot.outcome import AfterForward, BackwardOutcome, Existed
 from subclass_aot.outputs import ComputedSymints, Constant, Output, SameAsOutput, Value
 from subclass_aot.passes import is_backward
+from subclass_aot.put_back import PutBack
 from subclass_aot.symbols import is_symbolic, lasting_key_of
 from subclass_aot.trace.autograd_graph import has_history
 from subclass_aot.trace.inputs import TracedInputs
@@ -51,7 +52,7 @@ class Put:
     numbers: Mapping[OutputDescriptor, fx.Node] = field(default_factory=dict)
 
 
-class CodeThatRuns:
+class CodeThatRuns(PutBack):
     """Collects the code of the program that runs within the block, in this thread.
 
     Where somebody profiles the program, it cannot.
@@ -59,14 +60,16 @@ class CodeThatRuns:
 
     def __init__(self) -> None:
         self._found: set[CodeType] = set()
-
-    def __enter__(self) -> CodeThatRuns:
         self._is_on = sys.getprofile() is None
+
+    def __enter__(self) -> Self:
+        super().__enter__()
         if self._is_on:
             sys.setprofile(self._note)
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def put_back(self) -> None:
+        """Stops."""
         if self._is_on:
             sys.setprofile(None)
 

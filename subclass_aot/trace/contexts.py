@@ -13,6 +13,7 @@ from subclass_aot.errors import MutationError
 from subclass_aot.objects import Way, same_constant
 from subclass_aot.outcome import Context
 from subclass_aot.outputs import Output, ViewOfInput
+from subclass_aot.put_back import PutBack
 from subclass_aot.signature import Mutations
 from subclass_aot.tables import ATOMS, object_tables
 
@@ -71,14 +72,16 @@ def unchanged_in_place(contexts: Sequence[Context]) -> Iterator[None]:
         for name, value in context.held.items()
         for table in (() if type(value) in ATOMS or isinstance(value, tuple) else object_tables(value))
     ]
-    changed = []
-    try:
-        yield
-    finally:
+    changed: dict[tuple[str, str], None] = {}
+
+    def put_back() -> None:
         for context, name, value, table, before in held:
             if not _same(before, table.read(value)):
+                changed[context.path, name] = None
                 table.write(value, before)
-                changed.append((context.path, name))
+
+    with PutBack(put_back):
+        yield
     for path, name in changed:
         raise MutationError(_IN_PLACE.format(path=path, name=name))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from subclass_aot.meta import other_threads
 from subclass_aot.missing import missing_names
 from subclass_aot.outcome import AfterForward, Existed, Leaf, Outcome, read_outcome
 from subclass_aot.outputs import AliasOfLeaf, Constant, Output, Value, ViewOfBase, ViewOfInput
+from subclass_aot.put_back import PutBack
 from subclass_aot.signature import Absent, Mutations
 from subclass_aot.symbols import is_symbolic, lasting_key_of
 from subclass_aot.trace.absent import absent_names
@@ -104,12 +106,10 @@ def run_forward(
     args, kwargs = call
     refuse_parallel_method(fn)
     dtype = torch.get_default_dtype()
-    try:
+    with PutBack(partial(torch.set_default_dtype, dtype)):  # each call sets what the function leaves, when it has run
         with _torch.classes_see_again(), unchanged_in_place(contexts), missing_names() as missed:
             out = fn(*args, **kwargs)
         left = torch.get_default_dtype()
-    finally:
-        torch.set_default_dtype(dtype)  # each call sets what the function leaves, when it has run
     grad_modes = before, torch.is_grad_enabled()
     results, outcome, outcome_reader = read_outcome(seen, out, existed, user.arguments.passed_twice, contexts)
     results, outcome = _with_process(results, outcome, recorder, None if left is dtype else left)

@@ -20,6 +20,7 @@ from subclass_aot.flatten import FlattenPlan
 from subclass_aot.graph import Looks, Recorder, remove_mutations
 from subclass_aot.meta import Listener, is_over, other_threads
 from subclass_aot.outcome import Existed, Present, find_holders
+from subclass_aot.put_back import PutBack
 from subclass_aot.signature import Assumptions, JointSignature
 from subclass_aot.sizes import DynamicSizes, GivenSizes, fake_with_sizes
 from subclass_aot.trace.backward import Backward, run_backward
@@ -88,18 +89,16 @@ def trace_once(
         plan.symbols.answer(values.of_symbol, values.cautious)
     with Existed() as existed:
         try:
-            with recording(plan, recorder):
-                inputs, forward, backward = _record(fn, plan, user, recorder, inference, values, existed)
-            trace = _joint(inputs, forward, backward)
+            with PutBack(partial(_end, recorder.graph)):
+                with recording(plan, recorder):
+                    inputs, forward, backward = _record(fn, plan, user, recorder, inference, values, existed)
+                trace = _joint(inputs, forward, backward)
         except Exception as error:  # of the function's
             pass_on_interruption(error)
             refused = getattr(recorder.graph, "refused_elsewhere", None)
             if refused is None:
                 raise
             raise refused from error
-        finally:
-            recorder.graph.is_over = True  # type: ignore[attr-defined]  # see `MetaTensor.tag`
-            _torch.give_up_fronts(is_over)
         for each in (recorder, backward.recorder):
             each.forget_tensors()
         if values is not None:
@@ -114,6 +113,12 @@ def trace_once(
         return trace
     again = partial(_with_tangents, inputs, forward, recorder)
     return dataclasses.replace(trace, with_tangents=again)
+
+
+def _end(graph: Any) -> None:
+    """Notes that a trace is over: see `MetaTensor.tag`."""
+    graph.is_over = True
+    _torch.give_up_fronts(is_over)
 
 
 def _record(
@@ -152,7 +157,7 @@ def _with_tangents(
     """Traces backward again for other kinds of tangents. See `JointTrace.with_tangents`."""
     assert forward.tangents is not None
     outputs, ends = forward.tangents.outputs, forward.tangents.ends
-    with one_at_a_time, _torch.EnteredModes(), torch.inference_mode(False), torch.enable_grad():
+    with one_at_a_time, PutBack(_torch.modes_put_back()), torch.inference_mode(False), torch.enable_grad():
         fakes = {
             i: None if kind is None else fake_with_sizes(kind.detach(), ends[i].shape) for i, kind in kinds.items()
         }

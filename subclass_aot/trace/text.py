@@ -13,16 +13,18 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 import torch
 
 from subclass_aot import _torch
 from subclass_aot._stack import is_user_code
+from subclass_aot.put_back import PutBack, attributes_put_back
 
 
 class Hashes:
-    """A block in which symbolic numbers have hashes, or a use of one is an error.
+    """Whether symbolic numbers have hashes, or a use of one is an error.
 
     Args:
         by_value: Whether they have those of their values.
@@ -34,18 +36,13 @@ class Hashes:
     def __init__(self, by_value: bool) -> None:
         self.by_value = by_value
         self.refused = False
-        self._outer = _hashes.get()
 
-    def __enter__(self) -> Hashes:
-        _hashes.set(self)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.leave()
-
-    def leave(self) -> None:
-        """Leaves the block, if it was not left."""
-        _hashes.set(self._outer)
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        """Runs the block with them."""
+        with PutBack(partial(_hashes.set, _hashes.get())):
+            _hashes.set(self)
+            yield
 
 
 _hashes: ContextVar[Hashes | None] = ContextVar("hashes", default=None)
@@ -59,17 +56,11 @@ def numbers_are_written_out() -> Iterator[None]:
     """Runs the block so that `str`, `format` and `hash` of a symbolic number are those of its value in the user's
     code.
     """
-    before = [(cls, name, cls.__dict__.get(name)) for cls in _PLAIN for name in _METHODS]
-    for cls, name, _ in before:
-        setattr(cls, name, _written_out(cls, name, getattr(cls, name)))
-    try:
+    places = [(cls, name) for cls in _PLAIN for name in _METHODS]
+    with PutBack(attributes_put_back(places)):
+        for cls, name in places:
+            setattr(cls, name, _written_out(cls, name, getattr(cls, name)))
         yield
-    finally:
-        for cls, name, method in before:
-            if method is None:
-                delattr(cls, name)
-            else:
-                setattr(cls, name, method)
 
 
 def _written_out(cls: Any, name: str, torchs: Callable[..., Any]) -> Callable[..., Any]:

@@ -15,6 +15,7 @@ from subclass_aot import _torch
 from subclass_aot._stack import pass_on_interruption
 from subclass_aot.call import Arguments
 from subclass_aot.graph import Looks, Retrace, TraceOptions
+from subclass_aot.put_back import PutBack
 from subclass_aot.sizes import DynamicSizes, GivenSizes
 from subclass_aot.symbols import SizesMustBeKnown
 from subclass_aot.trace.joint import JointTrace, trace_once
@@ -123,18 +124,21 @@ def trace_arguments(
         SizesMustBeKnown: It takes another attempt.
     """
     inference, grad = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
-    outer = is_tracing()
     options, values = attempt.options, attempt.values
     if values is not None:
         values.at_branches = options.looks_at_branches
         values.fixed = values.fixed or options.values_fix_sizes
     hashes = Hashes(options.hashes_by_value)
     kernels = nullcontext() if options.fused_lstm else _torch.without_mkldnn()
-    put_back = _torch.EnteredModes(hashes.leave, partial(now_tracing, outer))
-    with one_at_a_time, put_back, torch.inference_mode(False):
+    with one_at_a_time, PutBack(_torch.modes_put_back()), PutBack(partial(now_tracing, is_tracing())):
+        now_tracing(True)
         try:
-            now_tracing(True)
-            with torch.set_grad_enabled(grad), kernels, hashes:  # inference mode, and the function, may switch it
+            with (
+                torch.inference_mode(False),
+                torch.set_grad_enabled(grad),  # inference mode switched it on, the function may switch it
+                kernels,
+                hashes.used(),
+            ):
                 call = attempt.arguments.with_views(options.views)
                 return trace_once(fn, call, decompositions, inference, attempt.sizes, values)
         except Exception as error:  # of the function's, which read a hash
@@ -142,5 +146,3 @@ def trace_arguments(
             if not hashes.refused:
                 raise
             raise Retrace(hashes_by_value=True) from error
-        finally:
-            now_tracing(outer)

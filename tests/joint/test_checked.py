@@ -15,6 +15,7 @@ from torch.fx.passes.split_module import split_module
 from subclass_aot import Int8Weight, TwoTensor, compile_joint, quantize_, trace_joint
 from subclass_aot.errors import JointGraphError
 from subclass_aot.joint import Joint
+from subclass_aot.symbols import SizesMustBeKnown
 
 aten: Any = torch.ops.aten
 
@@ -287,6 +288,17 @@ def test_values_are_not_asked_of_symbolic_sizes(monkeypatch: pytest.MonkeyPatch)
     joint = trace_joint(lambda x: x * torch.arange(x.shape[0]), torch.rand(5, requires_grad=True), dynamic=True)
     compile_joint(joint)
     assert not warned
+
+
+def test_an_operator_that_takes_no_symbolic_sizes_is_named() -> None:
+    def needs_sizes(x: Tensor) -> Tensor:
+        raise SizesMustBeKnown
+
+    x = torch.ones(4)
+    joint = trace_joint(torch.sin, x, dynamic=True)
+    insert(joint, joint["args[0]"][0].node, needs_sizes)
+    with pytest.raises(JointGraphError, match="needs_sizes.* is not known"):
+        compile_joint(joint)
 
 
 def test_symbolic_sizes_stay_what_they_are() -> None:

@@ -11,6 +11,7 @@ from torch.testing._internal.two_tensor import TwoTensor as ForeignTwoTensor
 
 from subclass_aot import MetaTensor, TwoTensor, WrapperTensor, aot_compile
 from subclass_aot.errors import TangentError
+from subclass_aot.symbols import SizesMustBeKnown
 from subclass_aot.testing import difference
 
 aten: Any = torch.ops.aten
@@ -41,6 +42,23 @@ def test_each_kind_is_compiled_once() -> None:
         compiled(x).backward(gradient)
         assert not difference(y.grad, x.grad, strides=False)
     assert len(graphs) == 3
+
+
+def test_a_backward_that_takes_no_symbolic_sizes_has_no_other_kind() -> None:
+    class Needs(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Any) -> Any:  # type: ignore[override]
+            if type(gradient) is TwoTensor:
+                raise SizesMustBeKnown
+            return gradient * 2
+
+    x = torch.ones(4, requires_grad=True)
+    with pytest.raises(TangentError):
+        aot_compile(Needs.apply, dynamic=True)(x).backward(TwoTensor(x.detach(), x.detach()))
 
 
 def test_only_the_latest_kinds_are_kept() -> None:

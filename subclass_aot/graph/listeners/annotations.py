@@ -13,6 +13,7 @@ from torch import fx
 
 from subclass_aot import _torch
 from subclass_aot.graph.listeners.listener import GraphListener
+from subclass_aot.put_back import PutBack, attributes_put_back
 
 if TYPE_CHECKING:  # which has this listener
     from subclass_aot.graph.recorder import Recorder
@@ -78,11 +79,9 @@ class Annotations(GraphListener):
             finally:  # torch calls no hook behind a call that raises while it compiles
                 self._stack = before
 
-        torch.nn.Module.__call__ = noted  # type: ignore[method-assign]
-        try:
+        with PutBack(attributes_put_back([(torch.nn.Module, "__call__")])):
+            torch.nn.Module.__call__ = noted  # type: ignore[method-assign]
             yield
-        finally:
-            torch.nn.Module.__call__ = call  # type: ignore[method-assign]
 
     def _with(self, module: torch.nn.Module) -> dict[str, tuple[str, str]]:
         """Returns the modules that are being called, and one more."""

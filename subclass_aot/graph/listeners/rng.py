@@ -14,6 +14,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
@@ -27,6 +28,7 @@ from subclass_aot.graph.listeners.listener import GraphListener
 from subclass_aot.graph.listeners.own_generators import OwnGenerators
 from subclass_aot.meta import MetaTensor, Spec, new_leaf
 from subclass_aot.operators import argument_at, effects_of
+from subclass_aot.put_back import PutBack
 
 if TYPE_CHECKING:  # which has this listener
     from subclass_aot.graph.recorder import Recorder
@@ -85,17 +87,16 @@ class RandomNumbers(GraphListener):
         self._is_on = True
         self._go_on_elsewhere()
         self._start = self._live
-        try:
-            with (
-                _torch.calls_of_generator(
-                    seed=lambda function: _refuse_chance, get_rng_state=self._getting, set_rng_state=self._setting
-                ),
-                self.own.watched(),
-            ):
-                yield
-        finally:
-            _set(before)
-            self._is_on = False
+        calls = _torch.calls_of_generator(
+            seed=lambda function: _refuse_chance, get_rng_state=self._getting, set_rng_state=self._setting
+        )
+        with (
+            PutBack(partial(setattr, self, "_is_on", False)),
+            PutBack(partial(_set, before)),
+            calls,
+            self.own.watched(),
+        ):
+            yield
 
     def wants(self, func: _torch.Operator) -> bool:
         return effects_of(func).random
