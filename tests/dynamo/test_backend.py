@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor, _dynamo, nn
 
-from subclass_aot import Int8Weight, TwoTensor, _torch, aot_compile, dynamo, quantize_
+from subclass_aot import Int8Weight, TwoTensor, _torch, dynamo, quantize_
+from subclass_aot.compile import CompiledFunction
 from subclass_aot.errors import SubclassAotError
 from subclass_aot.testing import difference
 from tests.dynamo.checks import Make, check, rand
@@ -23,8 +24,8 @@ def fallbacks(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What had to be compiled with guards of its own."""
     found: list[Any] = []
 
-    def noted(fn: Any, **options: Any) -> Any:
-        compiled = aot_compile(fn, **options)
+    def noted(fn: Any, options: Any) -> Any:
+        compiled = CompiledFunction(fn, options)
 
         def call(*args: Any) -> Any:
             found.append(fn)
@@ -32,7 +33,7 @@ def fallbacks(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
         return call
 
-    monkeypatch.setattr(backend_module, "aot_compile", noted)
+    monkeypatch.setattr(backend_module, "CompiledFunction", noted)
     return found
 
 
