@@ -14,8 +14,11 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.compile import CompiledFunction, aot_compile
 from subclass_aot.errors import BlockError, SubclassAotError
+from subclass_aot.graph import Retrace
 from subclass_aot.runtime import Structure
-from subclass_aot.trace import is_tracing, one_at_a_time
+from subclass_aot.specializations import Specialization
+from subclass_aot.symbols import SizesMustBeKnown
+from subclass_aot.trace import Attempt, is_tracing, one_at_a_time
 
 _CONTAINERS = (torch.nn.ModuleList, torch.nn.Sequential, torch.nn.ModuleDict)
 _Model = TypeVar("_Model", bound=torch.nn.Module)
@@ -28,10 +31,6 @@ _NONE_FOUND = """{model} has no block to compile: {why}.
 _REPLACED = """{path}: the forward of this block is no longer that of its class, {cls}, but {forward!r}.
   Another library, or an assignment, has put it there, and it would be lost.
   Instead: call compile_blocks before that, or leave the block out."""
-
-_CHANGED_IN_BACKWARD = """{name}: what a hook does in backward changes an object that the block holds.
-  That happens while tracing, not in the graph, so later calls would not repeat it.
-  Instead: leave the block out, or compile the whole, aot_compile(model)."""
 
 
 def compile_blocks(
@@ -86,9 +85,9 @@ class Compilations:
     def __init__(self, options: dict[str, Any]) -> None:
         aot_compile(_run, **options)  # so that a wrong option is an error here and not at the first call
         self.options = options
-        self._known: list[tuple[Any, CompiledFunction[..., Any], Reads]] = []
+        self._known: list[tuple[Any, _SharedFunction, Reads]] = []
 
-    def of(self, key: object, name: str) -> tuple[CompiledFunction[..., Any], Reads]:
+    def of(self, key: object, name: str) -> tuple[_SharedFunction, Reads]:
         """Returns the compiled function of all blocks with this structure, and what was read of them so far.
 
         Structures that were met long ago are forgotten.
@@ -99,7 +98,7 @@ class Compilations:
                     return compiled, reads
             run = functools.wraps(_run)(lambda *args: _run(*args))
             run.__name__ = name
-            compiled, reads = aot_compile(run, **self.options), {}
+            compiled, reads = _SharedFunction(run, aot_compile(run, **self.options)._options), {}
             self._known = [(key, compiled, reads), *self._known][: self._LIMIT]
             return compiled, reads
 
@@ -143,17 +142,11 @@ class BlockForward:
             with one_at_a_time:
                 tensors = structure.tensors()
         try:
-            result = compiled(traced, tensors, args, kwargs)
-        except (SubclassAotError, _ObjectsChange):
-            if traced.end_trace() is None:
+            return compiled(traced, tensors, args, kwargs)
+        except SubclassAotError as error:
+            if error is not compiled.refused:
                 raise
-        except BaseException:
-            traced.end_trace()
-            raise
-        else:
-            if traced.before and traced.end_trace():
-                raise BlockError(_CHANGED_IN_BACKWARD.format(name=type(self._block).__name__))
-            return result
+            compiled.refused = None
         return self._call_alone(*args, **kwargs)
 
     def _call_alone(self, /, *args: object, **kwargs: object) -> Any:
@@ -191,7 +184,7 @@ def _call_uncompiled(forward: BlockForward, /, *args: object, **kwargs: object) 
     return type(block).forward(block, *args, **kwargs)
 
 
-_Known = tuple[Structure, CompiledFunction[..., Any], "TracedBlock"]
+_Known = tuple[Structure, "_SharedFunction", "TracedBlock"]
 """The structure of a block, what was compiled for it, and the block as the trace takes it."""
 
 Reads = dict[tuple[str, str], None]
@@ -216,8 +209,34 @@ class _TraceInProgress:
         return (self.count != before or before % 2 == 1) and self.owner != threading.get_ident()
 
 
-class _ObjectsChange(Exception):
+class _ObjectsChange(SubclassAotError):
     """A block was traced that changes objects, so that what is compiled would not be all that it does."""
+
+
+class _SharedFunction(CompiledFunction[..., Any]):
+    """What is compiled for the blocks of one structure, the first argument of each call.
+
+    Attributes:
+        refused: Why a block could not be compiled for all of them.
+    """
+
+    refused: SubclassAotError | None = None
+
+    def _build(self, tried: Any, attempt: Attempt) -> Specialization:
+        (structure,) = (leaf.structure for leaf in attempt.arguments.leaves if isinstance(leaf, TracedBlock))
+        before = structure.contents()
+        try:
+            made = super()._build(tried, attempt)
+            if not structure.still_holds():
+                raise _ObjectsChange
+            return made
+        except (SizesMustBeKnown, Retrace):
+            raise
+        except SubclassAotError as error:
+            self.refused = error
+            raise
+        finally:
+            structure.restore(before)
 
 
 class TracedBlock:
@@ -226,22 +245,20 @@ class TracedBlock:
     Two are equal for a guard if what any trace of that function has read of them is.
 
     Attributes:
-        before: What objects held before the trace of a call, by the thread that traces it.
+        structure: The structure of the block.
     """
 
-    __slots__ = ("_block", "_reads", "_structure", "_tracing", "_values", "before")
+    __slots__ = ("_block", "_reads", "_tracing", "_values", "structure")
 
     def __init__(self, block: torch.nn.Module, structure: Structure, reads: Reads, tracing: _TraceInProgress) -> None:
-        self._block, self._structure, self._reads, self._tracing = block, structure, reads, tracing
+        self._block, self.structure, self._reads, self._tracing = block, structure, reads, tracing
         self._values: tuple[Any, ...] = ()
-        self.before: dict[int, Any] = {}
 
     def run(self, tensors: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Runs the forward of the block's class, in a trace with `tensors` for its own."""
-        block, structure, tracing = self._block, self._structure, self._tracing
+        block, structure, tracing = self._block, self.structure, self._tracing
         if not is_tracing():
             return type(block).forward(block, *args, **kwargs)
-        self.before.setdefault(threading.get_ident(), structure.contents())
         own = structure.tensors()
         tracing.owner = threading.get_ident()
         tracing.count += 1
@@ -250,8 +267,7 @@ class TracedBlock:
                 table[name] = tensors[path]
             with structure.scalars_noticed(self._note):
                 result = type(block).forward(block, *args, **kwargs)
-            stays = all(table.get(name) is tensors[path] for path, table, name in structure.places)
-            if not (stays and structure.still_holds()):
+            if any(table.get(name) is not tensors[path] for path, table, name in structure.places):
                 raise _ObjectsChange
             return result
         finally:
@@ -259,21 +275,13 @@ class TracedBlock:
                 table[name] = own[path]
             tracing.count += 1
 
-    def end_trace(self) -> bool | None:
-        """Makes objects hold what they held before the trace; returns whether it has changed any, None without one."""
-        before = self.before.pop(threading.get_ident(), None)
-        if before is None or self._structure.still_holds():
-            return None if before is None else False
-        self._structure.restore(before)
-        return True
-
     def _note(self, read: tuple[str, str]) -> None:
-        if read in self._structure.scalars:
+        if read in self.structure.scalars:
             self._reads.setdefault(read)
 
     def _read_values(self) -> tuple[Any, ...]:
         if len(self._values) != len(self._reads):
-            self._values = tuple(self._structure.scalars[read] for read in tuple(self._reads))
+            self._values = tuple(self.structure.scalars[read] for read in tuple(self._reads))
         return self._values
 
     def __eq__(self, other: object) -> bool:

@@ -20,7 +20,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.call import Arguments, passed_twice
 from subclass_aot.facts import Facts, Modes, Scope, facts_of, global_state
-from subclass_aot.guards import StaticInputCache, symbolic_places
+from subclass_aot.guards import GuardOptions, StaticInputCache, symbolic_places
 from subclass_aot.runtime import CompiledGraphs, Entry, Graphs, make_entry
 from subclass_aot.signature import JointSignature
 
@@ -187,4 +187,4 @@ def entry_of(
     if changes_containers and not arguments.passed_twice:  # traces see lists and dicts as copies
         holder = fn if arguments.holds_lists() else None
         asked = lambda args, kwargs: not passed_twice(holder, args, kwargs)  # noqa: E731
-    return make_entry(arguments, signature, compiled, state, together, asked)
+    return make_entry(arguments, signature, compiled, GuardOptions(state, together, asked))

@@ -34,10 +34,12 @@ class Lines:
 
     Args:
         at: At which, from 0 on, or when a line of a file runs first; at none when negative.
+        files: Files of others whose lines count, too.
     """
 
-    def __init__(self, at: int | tuple[str, int] = -1) -> None:
+    def __init__(self, at: int | tuple[str, int] = -1, files: tuple[str, ...] = ()) -> None:
         self.at, self.count, self.where = at, 0, ""
+        self._files = (*_LIBRARY, *files)
         self.first: dict[tuple[str, int], int] = {}  # by file and line, its number when it ran first
         self.callers: list[str] = []  # of the line at which the signal came
         self.raised = Alarm(at)
@@ -59,7 +61,7 @@ class Lines:
         return "__del__" in self.callers
 
     def _call(self, frame: types.FrameType, event: str, argument: object) -> Callable[..., Any] | None:
-        return self._line if frame.f_code.co_filename.startswith(_LIBRARY) else None
+        return self._line if frame.f_code.co_filename.startswith(self._files) else None
 
     def _line(self, frame: types.FrameType, event: str, argument: object) -> Callable[..., Any] | None:
         if event == "line" and not _leaves_block(frame):

@@ -79,3 +79,17 @@ def test_operators_mean_what_they_were_recorded_as() -> None:
 
     torch.func.vmap(check)(torch.ones(3))
     assert not seen
+
+
+def test_a_graph_stays_whole_while_somebody_goes_through_its_nodes() -> None:
+    """Torch's iterator over nodes reads memory that is none where a node has no neighbours."""
+    graph = torch.fx.Graph()
+    graph.output(graph.call_function(torch.sin, (graph.placeholder("x"),)))
+    names = [node.name for node in graph.nodes]
+    nodes = iter(graph.nodes)
+    found = [next(nodes).name]
+    _torch.dismantle(graph)
+    assert found + [node.name for node in nodes] == names
+    del nodes
+    _torch.dismantle(graph)
+    assert not vars(graph)

@@ -48,12 +48,14 @@ class DispatchMode(torch.utils._python_dispatch.TorchDispatchMode):
             self._throw_away(depth)
             raise
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        if kind is not None and not any(mode is self for mode in dispatch_modes()):
+            return  # a signal came where torch had taken all modes off: see `modes_put_back`
         depth = torch._C._len_torch_dispatch_stack() - 1
         try:
             with _flags_of_modes.lock:
                 before = _flags_of_modes.read()
-                super().__exit__(*error)  # type: ignore[no-untyped-call]
+                super().__exit__(kind, *error)  # type: ignore[no-untyped-call]
                 _flags_of_modes.leave(depth, before)
         except BaseException:
             self._throw_away(depth)

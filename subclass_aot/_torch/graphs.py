@@ -39,12 +39,20 @@ def make_graph_module(root: torch.nn.Module | dict[str, Any], graph: Graph, name
 def dismantle(graph: Graph) -> None:
     """Dismantles a graph that nobody uses any more, so that it need not wait for the collector.
 
-    There is no public form. When it goes: nothing, and graphs wait.
+    A graph whose nodes somebody goes through stays as it is: torch's iterator would read memory that is no node. There
+    is no public form. When it goes: nothing, and graphs wait.
     """
+    if sys.getrefcount(graph._root) > _OF_A_ROOT:
+        return
     for node in [graph._root, *graph.nodes]:
         node.users.clear()
         node._prev = node._next = None
     vars(graph).clear()
+
+
+_OF_A_ROOT = 5
+"""The references to the root of a graph: those of the graph, of its method that inserts nodes, of the nodes before and
+behind it, and the argument of `getrefcount`. An iterator over its nodes has one more."""
 
 
 class _WeaklyOwned(Graph):

@@ -274,14 +274,11 @@ def recorded_artifacts(compile: Callable[[], object]) -> dict[str, bytes]:
 
     libraries = CppPythonBindingsCodeCache.cache
     before = dict(libraries)
-    libraries.clear()
-    try:
-        with CacheArtifactManager.with_fresh_cache():
-            compile()
-            saved = torch.compiler.save_cache_artifacts()
+    with PutBack(functools.partial(libraries.update, before)), CacheArtifactManager.with_fresh_cache():
+        libraries.clear()
+        compile()
+        saved = torch.compiler.save_cache_artifacts()
         paths = [Path(str(load().__file__)) for load in libraries.values()]
-    finally:
-        libraries.update(before)
     found = {} if saved is None else {_ARTIFACTS: saved[0]}
     return found | {path.name: path.read_bytes() for path in paths}
 

@@ -31,7 +31,7 @@ from subclass_aot.dynamo.operators import as_called, assign_data
 from subclass_aot.errors import DataDependentError, SubclassAotError
 from subclass_aot.facts import global_state
 from subclass_aot.graph import Retrace
-from subclass_aot.guards import MISS
+from subclass_aot.guards import MISS, GuardOptions
 from subclass_aot.logs import log_code
 from subclass_aot.options import Options, compile_graphs
 from subclass_aot.outputs import ViewOfBase, ViewOfInput
@@ -191,7 +191,8 @@ def _compile(captured: Captured, example_inputs: Sequence[object], options: Opti
         trace = trace_arguments(captured, attempt, options.replaced)
         call = captured, arguments
         graphs = compile_graphs(_NAME, trace, options, call, lambda fn: CompiledFunction(fn, options))
-        return trace.signature, make_entry(arguments, trace.signature, graphs, global_state(), within_dynamo=True)
+        guard = GuardOptions(global_state(), within_dynamo=True)
+        return trace.signature, make_entry(arguments, trace.signature, graphs, guard)
 
     signature, entry = specialize(begin, build)
     log_code(entry.sources, _NAME)

@@ -64,7 +64,6 @@ def emit_unwrap(
     where: str,
     append_symints: bool = True,
     check: bool = True,
-    inline: bool = False,
 ) -> list[str]:
     """Appends lines that read every flat slot of the local variable `value`.
 
@@ -76,10 +75,10 @@ def emit_unwrap(
         append_symints: Whether symbolic sizes and strides are read too; never where the meta has no slots for them.
         check: Whether the exact class of each wrapper is checked, nested ones too, and the kind of a plain value.
             The class of an inner dense tensor is not compared.
-        inline: Whether the results may be expressions (`x.a`), each to be used once, instead of fresh locals.
 
     Returns:
-        The slots in flat order, as names of fresh locals (of `value` itself for a plain value). See Note [Leaf order].
+        The slots in flat order, as expressions, each to be used once (`value` itself for a plain value). See
+        Note [Leaf order].
 
     >>> import torch
     >>> from subclass_aot.tensors import TwoTensor
@@ -87,24 +86,21 @@ def emit_unwrap(
     >>> (meta,) = create_subclass_meta([TwoTensor(torch.ones(2), torch.ones(2))])
     >>> source = Source("read", "x")
     >>> emit_unwrap(source, meta, "x", where="x")
-    ['x_a', 'x_b']
+    ['x.a', 'x.b']
     >>> print(source)
     def read(x):
         if x.__class__ is not TwoTensor: wrong_class(x, TwoTensor, 'x')
-        x_a = x.a
-        x_b = x.b
     """
-    return list(_Reader(source, append_symints, check, inline).read(meta, value, where))
+    return list(_Reader(source, append_symints, check).read(meta, value, where))
 
 
 class _Reader:
     """Appends reads; each method yields the slots it read."""
 
-    def __init__(self, source: Source, append_symints: bool, check: bool, inline: bool) -> None:
+    def __init__(self, source: Source, append_symints: bool, check: bool) -> None:
         self.source = source
         self.append_symints = append_symints
         self.check = check
-        self.inline = inline
 
     def read(self, meta: InnerMeta, value: str, where: str) -> Iterator[str]:
         if isinstance(meta, SubclassCreationMeta):
@@ -131,7 +127,7 @@ class _Reader:
                 if dims:
                     numbers = self.assign(f"{value}_{method}", f"{value}.{method}()")
                     for dim in dims:
-                        yield self.leaf(f"{numbers}_{dim}", f"{numbers}[{dim}]")
+                        yield f"{numbers}[{dim}]"
 
     def container(self, meta: ContainerMeta, value: str, where: str) -> Iterator[str]:
         cls, keys = self.named(meta.cls), self.source.const(tuple(meta.items), "keys")
@@ -145,12 +141,9 @@ class _Reader:
     def part(self, meta: InnerMeta, read: str, hint: str, where: str) -> Iterator[str]:
         """Reads what one inner attribute holds."""
         if isinstance(meta, PlainTensorMeta | OpaqueMeta):
-            yield self.leaf(hint, read)
+            yield read
         else:
             yield from self.read(meta, self.assign(hint, read), where)
-
-    def leaf(self, hint: str, read: str) -> str:
-        return read if self.inline else self.assign(hint, read)
 
     def assign(self, hint: str, expression: str) -> str:
         return _assign(self.source, hint, expression)

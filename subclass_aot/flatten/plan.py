@@ -203,7 +203,7 @@ def careful_unwrap(
     emit_unpack(source, "args", values, checks.wrong_value_count, where)
     leaves = []
     for i, (meta, value) in enumerate(zip(metas, values, strict=True)):
-        leaves += emit_unwrap(source, meta, value, where=f"{where}[{i}]", append_symints=append_symints, inline=True)
+        leaves += emit_unwrap(source, meta, value, where=f"{where}[{i}]", append_symints=append_symints)
     source.line(f"return [{', '.join(leaves)}]")
     return source.build()
 

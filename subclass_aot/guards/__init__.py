@@ -2,6 +2,7 @@
 
 from subclass_aot.guards.guard import MISS as MISS
 from subclass_aot.guards.guard import Call as Call
+from subclass_aot.guards.guard import GuardOptions as GuardOptions
 from subclass_aot.guards.guard import Reads as Reads
 from subclass_aot.guards.guard import refusing_line as refusing_line
 from subclass_aot.guards.guard import write_guarded as write_guarded

@@ -71,31 +71,36 @@ ContainersUnaliased = Callable[[tuple[Any, ...], dict[str, Any]], bool]
 """Whether no list or dict among the arguments of a call is reached a second time."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class GuardOptions:
+    """What a guard compares beside what the signature says.
+
+    Attributes:
+        modes: `global_state()` of the call that the entry was made for.
+        together: What the guards of one function keep from call to call; they forget together.
+        containers_unaliased: What else is checked of a call; None where it is always so.
+        within_dynamo: Whether Dynamo's guards ran before, so that only what these do not see is checked here.
+    """
+
+    modes: Modes
+    together: MutableSet[StaticInputCache] | None = None
+    containers_unaliased: ContainersUnaliased | None = None
+    within_dynamo: bool = False
+
+
 def write_guarded(
-    arguments: Arguments,
-    signature: JointSignature,
-    state: Modes,
-    body: Callable[[Source, Reads], None],
-    together: MutableSet[StaticInputCache] | None = None,
-    containers_unaliased: ContainersUnaliased | None = None,
-    within_dynamo: bool = False,
+    arguments: Arguments, signature: JointSignature, options: GuardOptions, body: Callable[[Source, Reads], None]
 ) -> Call:
     """Generates the function of one entry: a guard, and what runs if a call fits.
 
     Args:
         arguments: The call that the entry was made for.
         signature: Its signature.
-        state: `global_state()` of that call.
+        options: What else is compared.
         body: Appends what runs, and returns.
-        together: What the guards of one function keep from call to call; they forget together.
-        containers_unaliased: What else is checked of a call; None where it is always so.
-        within_dynamo: Whether Dynamo's guards ran before, so that only what these do not see is checked here.
     """
-    writer = _GuardWriter(arguments, signature, within_dynamo)
-    if within_dynamo:
-        read = writer.write_rest()
-    else:
-        read = writer.write(state, WeakSet() if together is None else together, containers_unaliased)
+    writer = _GuardWriter(arguments, signature, options.within_dynamo)
+    read = writer.write_rest() if options.within_dynamo else writer.write(options)
     body(writer.source, writer.reads)
     call = writer.source.build()
     if read:
@@ -131,9 +136,7 @@ class _GuardWriter:
         values, leaves = self.tensors.all_values(), self.tensors.all_leaves()
         return Reads(values, leaves, self.elements.listing)
 
-    def write(
-        self, state: Modes, together: MutableSet[StaticInputCache], containers_unaliased: ContainersUnaliased | None
-    ) -> str:
+    def write(self, options: GuardOptions) -> str:
         """Writes all that is checked; returns the text of what is read once, if anything is."""
         source, tensors = self.source, self.tensors
         if self.arguments.is_flat:
@@ -143,14 +146,14 @@ class _GuardWriter:
                 take_apart = source.const(self.arguments.flatten, "flatten")
                 source.line(f"leaves, treespec = {take_apart}((args, kwargs))")
             _refuse_other_structure(source, self.arguments.treespec)
-        source.refuse_if(f"modes != {source.const(state, 'state')}")
+        source.refuse_if(f"modes != {source.const(options.modes, 'state')}")
         tensors.objects.leaves()
         everything, kept = range(len(self.patterns)), self.kept
         holders = self.arguments.objects.holders
         held = any(holder.pinned and tensors.objects.matters(holder) for holder in holders)
         read = ""
         if kept or (hooks.one_call_pays and held):
-            read = self.keep(kept, together)
+            read = self.keep(kept, WeakSet() if options.together is None else options.together)
         else:
             refuse_other_modules(source, self.arguments.modules)
         rest = set(everything) - kept
@@ -167,8 +170,9 @@ class _GuardWriter:
         self.refuse_other_beginnings(values)
         self.refuse_other_aliasing(values, leaves)
         self.refuse_other_ids(values)
-        if containers_unaliased is not None:
-            source.refuse_if(f"not {source.const(containers_unaliased, 'containers_unaliased')}(args, kwargs)")
+        if options.containers_unaliased is not None:
+            unaliased = source.const(options.containers_unaliased, "containers_unaliased")
+            source.refuse_if(f"not {unaliased}(args, kwargs)")
         source.line("if check_only: return None")
         return read
 

@@ -12,7 +12,7 @@ from subclass_aot.backends import Compiler
 from subclass_aot.call import Arguments, flatten
 from subclass_aot.errors import JointGraphError
 from subclass_aot.facts import global_state
-from subclass_aot.guards import MISS, refusing_line
+from subclass_aot.guards import MISS, GuardOptions, refusing_line
 from subclass_aot.joint import messages
 from subclass_aot.joint.checked import checked, refuse_undecomposed
 from subclass_aot.joint.joint import Joint
@@ -113,7 +113,7 @@ class CompiledJoint(_Callable):
         _refuse_within()
         self._refuse_objects()
         arguments = self.joint.call.refuse_other_values(values, self.joint.signature)
-        self._entry = make_entry(arguments, self.joint.signature, self._graphs, modes)
+        self._entry = make_entry(arguments, self.joint.signature, self._graphs, GuardOptions(modes))
         return _first_call(self._entry, (values, {}, values, None, modes))
 
     def bind(self, fn: Callable[..., Any]) -> BoundJoint:

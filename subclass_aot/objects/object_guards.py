@@ -24,7 +24,7 @@ from subclass_aot.objects.comparisons import (
 from subclass_aot.objects.holders import Entries, Holder
 from subclass_aot.objects.nodes import Node, NumberAt, ObjectAt, TensorAt, TupleAt, ValueAt, WeakAt, sized
 from subclass_aot.objects.walk import Objects
-from subclass_aot.tables import UNSEEN, Table
+from subclass_aot.tables import HOOKS, UNSEEN, Table
 from subclass_aot.weak import REFERENT, is_weak, referent
 
 _ABSENT = object()
@@ -230,19 +230,10 @@ class ObjectGuards:
                 self._globals(holder.value, table, entries)
             case "class":
                 self._class(name, holder.value, entries)
-            case "partial":
-                self._partial(name, entries)
-            case "grad":
-                self._grad(name, entries)
-            case "state":
-                local = self.source.fresh(f"state_of_{name}")
-                self.source.line(f"{local} = {self.source.const(_torch.generator_state, 'generator_state')}({name})")
-                self.node(local, entries[0][1])
-            case (
-                _torch.PARAMETERS | _torch.BUFFERS | _torch.SUBMODULES
-            ):  # of these, a walk with `whole_modules` alone has tables
-                raise AssertionError(f"{table.kind} is compared with the modules themselves")
-            case _:  # the hooks of a module
+            case "partial" | "grad" | "state":
+                self._one_by_one(name, table, entries)
+            case _:  # a walk with `whole_modules` alone has other tables of a module
+                assert table.kind in HOOKS
                 self._by_name(f"{name}.{table.kind}", entries)
 
     def all_at_once(self, name: str, entries: Entries) -> bool:
@@ -309,11 +300,6 @@ class ObjectGuards:
         if table.only is None:
             self.source.refuse_if(f"len({local}) != {len(holder.value.__dict__)}")
         self._by_name(local, entries)
-
-    def _grad(self, name: str, entries: Entries) -> None:
-        local = self.source.fresh(f"{name}_grad")
-        self.source.line(f"{local} = {name}.grad")
-        self.node(local, entries[0][1])
 
     def _by_name(self, local: str, entries: Entries) -> None:
         for key, node in entries:
@@ -392,10 +378,13 @@ class ObjectGuards:
         local = self.source.const(table.mapping(function), "module_globals")
         self._by_name(local, entries)
 
-    def _partial(self, name: str, entries: Entries) -> None:
+    def _one_by_one(self, name: str, table: Table, entries: Entries) -> None:
+        """Compares attributes that no dict holds, and the state of a generator."""
         for key, node in entries:
-            part = self.source.fresh(f"{name}_{key}")
-            self.source.line(f"{part} = {name}.{key}")
+            part, text = self.source.fresh(f"{name}_{str(key).partition('(')[0]}"), f"{name}.{key}"
+            if table.kind == "state":
+                text = f"{self.source.const(_torch.generator_state, 'generator_state')}({name})"
+            self.source.line(f"{part} = {text}")
             self.node(part, node)
 
 

@@ -163,12 +163,7 @@ class Reader:
     def recipe(self, value: Any, path: str) -> Recipe:
         """Returns how `value` is rebuilt."""
         if is_weak(value):  # before all else: a proxy says that it is a tensor if it leads to one
-            target = self.recipe(referent(value), path)
-            if isinstance(target, Literal):
-                return Literal(value)
-            if getattr(value, "__callback__", None) is not None:
-                raise TraceError(_CALLBACK.format(path=path))
-            return Weak(target, weak_kind(value))
+            return self._weak(value, path)
         # A size may be symbolic: what it is, the trace of results says (`trace/outputs.py`).
         if isinstance(value, torch.Tensor | torch.Size | torch.SymInt) or is_symbolic(value):
             return self.leaf(value, path)
@@ -217,6 +212,14 @@ class Reader:
         self.leaves.append(value)
         self.paths.append(path)
         return Leaf(len(self.leaves) - 1)
+
+    def _weak(self, value: Any, path: str) -> Recipe:
+        target = self.recipe(referent(value), path)
+        if isinstance(target, Literal):
+            return Literal(value)
+        if getattr(value, "__callback__", None) is not None:
+            raise TraceError(_CALLBACK.format(path=path))
+        return Weak(target, weak_kind(value))
 
     def _tuple(self, value: tuple[Any, ...], path: str) -> Recipe:
         parts = tuple(self.recipe(x, f"{path}[{i}]") for i, x in enumerate(value))

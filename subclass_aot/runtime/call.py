@@ -67,7 +67,7 @@ class _Writer:
         """Appends all of it."""
         count = len(self.signature.inputs)
         of_inputs = [mutation for mutation in self.mutations.of_inputs if mutation.input < count]
-        early = [mutation for mutation in of_inputs if self.is_reshaped_before(mutation)]
+        early = [mutation for mutation in of_inputs if self.changes_first(mutation)]
         self.detach_leaves(of_inputs)
         for mutation in of_inputs:
             if mutation.requires_grad_mutation:
@@ -90,7 +90,7 @@ class _Writer:
         self.reshape([mutation for mutation in self.mutations.of_inputs if mutation.input >= count])
         return results.all()
 
-    def is_reshaped_before(self, mutation: InputMutation) -> bool:
+    def changes_first(self, mutation: InputMutation) -> bool:
         """Returns whether an input gets other sizes where autograd does not see it: its gradient has them, too."""
         has_gradient = self.function is not None and mutation.input in self.convention.requires_grad_inputs
         return has_gradient and not any(change.tracked for change in mutation.metadata_mutations)

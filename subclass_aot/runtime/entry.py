@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, MutableSet
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +19,8 @@ from subclass_aot import _torch, hooks
 from subclass_aot.backends import BoxedFunction, without_autocast
 from subclass_aot.call import Arguments
 from subclass_aot.codegen import Source
-from subclass_aot.facts import MODES, Modes
-from subclass_aot.guards import Call, Reads, StaticInputCache, write_guarded
+from subclass_aot.facts import MODES
+from subclass_aot.guards import Call, GuardOptions, Reads, write_guarded
 from subclass_aot.outcome import emit_finish, emit_start
 from subclass_aot.runtime.backward import write_backward
 from subclass_aot.runtime.call import Function, emit_call
@@ -70,13 +70,7 @@ class Entry:
 
 
 def make_entry(
-    arguments: Arguments,
-    signature: JointSignature,
-    compiled: CompiledGraphs,
-    state: Modes,
-    together: MutableSet[StaticInputCache] | None = None,
-    containers_unaliased: Callable[[tuple[Any, ...], dict[str, Any]], bool] | None = None,
-    within_dynamo: bool = False,
+    arguments: Arguments, signature: JointSignature, compiled: CompiledGraphs, options: GuardOptions
 ) -> Entry:
     """Generates the code of one signature.
 
@@ -84,13 +78,9 @@ def make_entry(
         arguments: The call that was traced.
         signature: Its signature.
         compiled: Its graphs.
-        state: The global modes of that call.
-        together: What the guards of one function keep from call to call.
-        containers_unaliased: Checks that no list or dict among the arguments is reached a second time; None where that
-            makes no difference.
-        within_dynamo: Whether Dynamo's guards run before each call.
+        options: What its guard compares beside.
     """
-    if state[_AUTOCAST]:  # the guard sees to it that autocast is on at each call
+    if options.modes[_AUTOCAST]:  # the guard sees to it that autocast is on at each call
         compiled = dataclasses.replace(compiled, forward=without_autocast(compiled.forward))
     convention = Convention(signature, compiled.graphs, keeps_inputs=compiled.double_backward is not None)
     sources: dict[str, str] = {}
@@ -122,9 +112,7 @@ def make_entry(
             source.line(f"{mode}({after})")
         source.line(f"return {emit_finish(source, signature.outcome, reads.values, results, arguments.named)}")
 
-    call = write_guarded(
-        arguments.with_views(signature.views), signature, state, body, together, containers_unaliased, within_dynamo
-    )
+    call = write_guarded(arguments.with_views(signature.views), signature, options, body)
     _torch.below_dynamo(call)
     text = _text(call)
     if seen:

@@ -91,7 +91,7 @@ class Structure:
                 self.scalars[apart[place]] = value
             elif isinstance(value, kinds.Hooks):  # their numbers differ from module to module
                 found.append(fact._replace(value=(value.functions, value.how)))
-            elif not (isinstance(value, kinds.Itself) or fact.kind is Kind.VALUE and _is_bookkeeping(place)):
+            elif not isinstance(value, kinds.Itself):
                 found.append(fact)
         return found
 
@@ -112,7 +112,3 @@ class Structure:
     def scalars_noticed(self, note: Callable[[tuple[str, str]], None]) -> AbstractContextManager[None]:
         """Runs a block, and calls `note` with each number and text that is read: its key in `scalars`."""
         return noticed(self._modules, list(self.scalars), note)
-
-
-def _is_bookkeeping(place: str) -> bool:
-    return _torch.is_bookkeeping(place.rpartition(".")[2])

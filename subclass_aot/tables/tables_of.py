@@ -34,8 +34,11 @@ def tables_of(value: object, pinned: bool, module_name: str | None, whole_module
         whole_modules: Whether a module has tables for parameters, buffers and submodules, too.
     """
     if isinstance(value, torch.nn.Module):
-        found = [Table("attributes", but=_BOOKKEEPING), *(Table(name) for name in HOOKS if value.__dict__.get(name))]
-        return found + [Table(name) for name in MODULE_TABLES] if whole_modules else found
+        of_hooks = [Table(name) for name in HOOKS if value.__dict__.get(name)]
+        if not whole_modules:
+            return [Table("attributes", but=_BOOKKEEPING), *of_hooks]
+        notes = filter(_torch.is_bookkeeping, value.__dict__)
+        return [Table("attributes", but=_BOOKKEEPING.union(notes)), *of_hooks, *map(Table, MODULE_TABLES)]
     if isinstance(value, types.FunctionType):
         return function_tables(value, module_name) if pinned or not is_library(value) else []
     if type(value) is functools.partial:

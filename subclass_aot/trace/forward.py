@@ -79,7 +79,6 @@ def run_forward(
     inputs: TracedInputs,
     user: UserInputs,
     recorder: Recorder,
-    inference: bool,
     existed: Existed,
 ) -> Forward:
     """Runs the function on traced inputs, and reads what it did. The recorder must be listening.
@@ -90,7 +89,6 @@ def run_forward(
         inputs: The traced inputs.
         user: The call they were made for.
         recorder: What listens.
-        inference: Whether the call is in inference mode.
         existed: What is older than this run.
 
     Raises:
@@ -116,10 +114,7 @@ def run_forward(
 
     results, outcome = with_assigned_data(results, outcome, inputs, recorder)
     of_metadata = check_metadata_mutations(inputs, user, recorder)
-    metadata_mutated = [tensor for tensor, *_ in recorder.mutations.metadata]
-    listeners = recorder.listeners
-    asked = listeners.lazy_views.stand_for, listeners.mutated_views.loses_gradient
-    reader = OutputReader(inputs.seen, inputs.leaves, recorder.lift, not inference, metadata_mutated, *asked)
+    reader = OutputReader(inputs.seen, inputs.leaves, recorder, autograd_views=not inputs.inference)
     mutations = mutations_of(inputs, user, recorder, reader, of_metadata, outcome)
     outputs = reader.read(results)
     for output in outputs:
@@ -138,7 +133,7 @@ def run_forward(
         _refuse_lost_gradients(ends.values(), inputs)
     modules = [module for _, module in user.arguments.modules]
     bases = tuple(value for _, value in reader.intermediate_bases)
-    wanted = ends and not inference and (inputs.requires_grad_inputs or leaves)
+    wanted = ends and not inputs.inference and (inputs.requires_grad_inputs or leaves)
     tangents = Tangents.of(ends, ends.values(), dict.fromkeys(range(len(ends)))) if wanted else None
     answers = recorder.listeners.data_dependent.looks
     looks = [] if answers is None else answers.found

@@ -91,7 +91,7 @@ def trace_once(
         try:
             with PutBack(partial(_end, recorder.graph)):
                 with recording(plan, recorder):
-                    inputs, forward, backward = _record(fn, plan, user, recorder, inference, values, existed)
+                    inputs, forward, backward = _record(fn, plan, user, recorder, inference, existed)
                 trace = _joint(inputs, forward, backward)
         except Exception as error:  # of the function's
             pass_on_interruption(error)
@@ -127,7 +127,6 @@ def _record(
     user: UserInputs,
     recorder: Recorder,
     inference: bool,
-    values: Looks | None,
     existed: Existed,
 ) -> tuple[TracedInputs, Forward, Backward]:
     """Runs the function forward and backward. When this returns, nothing but what it returns holds traced tensors."""
@@ -135,10 +134,11 @@ def _record(
     placeholders = recorder.graph.find_nodes(op="placeholder")
     given = dict(zip(placeholders, [user.leaves[s] for s in plan.graph_slots], strict=True))
     other_threads.note(recorder.graph, given)
+    values = recorder.listeners.data_dependent.looks
     if values is not None:
         values.start(given, recorder.listeners.random_numbers.start)
     with user.arguments.replaced(inputs.seen, stand_ins=True, in_this_thread=True) as call:
-        forward = run_forward(fn, call, inputs, user, recorder, inference, existed)
+        forward = run_forward(fn, call, inputs, user, recorder, existed)
         backward = run_backward(inputs, forward, forward.tangents, recorder, existed)  # may run parts of `fn` again
     if backward.put is None:
         return inputs, dataclasses.replace(forward, after=None), backward

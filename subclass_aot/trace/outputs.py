@@ -15,7 +15,7 @@ from subclass_aot.call import refuse_without_memory
 from subclass_aot.descriptors import Inner, InnerSize, InnerStride, IntermediateBase, OutputDescriptor, PlainOutput
 from subclass_aot.errors import MutationError, TraceError
 from subclass_aot.flatten import FlattenPlan, PlainTensorMeta, Slot
-from subclass_aot.graph import messages
+from subclass_aot.graph import Recorder, messages
 from subclass_aot.jagged import structure_slots
 from subclass_aot.meta import MetaTensor, Spec, Storage, new_leaf
 from subclass_aot.outputs import (
@@ -60,35 +60,26 @@ class OutputReader:
     Args:
         inputs: The traced inputs, as the function saw them.
         leaves: The flat slots of the inputs.
-        lift: Makes a leaf of a real tensor that stands beside traced ones in a wrapper.
+        recorder: What has recorded the function.
         autograd_views: Whether views of inputs are regenerated as autograd saw them. Inference mode has no such views;
             there they share storage leaf by leaf.
-        metadata_mutations: Tensors whose size or strides the function changed in place. A view of one may not fit it
-            any more.
-        stands_for_lazy: Whether a storage was computed where eager mode has a lazy view.
-        loses_gradient: Whether a view that is regenerated as autograd recorded it would miss a part of its gradient.
     """
-
-    # More than ten attributes: a result is classified by the inputs, by autograd and by what was mutated.
 
     def __init__(
         self,
         inputs: Sequence[Any],
         leaves: Sequence[Any],
-        lift: Callable[[torch.Tensor], MetaTensor],
+        recorder: Recorder,
         autograd_views: bool = True,
-        metadata_mutations: Sequence[Any] = (),
-        stands_for_lazy: Callable[[Storage], bool] = lambda storage: False,
-        loses_gradient: Callable[[torch.Tensor], bool] = lambda view: False,
     ) -> None:
-        self.stands_for_lazy, self.loses_gradient = stands_for_lazy, loses_gradient
-        self.metadata_mutated = {id(x) for t in metadata_mutations for x in (t, _torch.base_of(t)) if x is not None}
+        self.recorder = recorder
+        mutated = [tensor for tensor, *_ in recorder.mutations.metadata]  # a view of one may not fit it any more
+        self.metadata_mutated = {id(x) for t in mutated for x in (t, _torch.base_of(t)) if x is not None}
         self.autograd_views = autograd_views
         self.inputs = {id(t): i for i, t in enumerate(inputs)}
         self.blank_inputs = inputs
         slots = [(i, leaf) for i, leaf in enumerate(leaves) if isinstance(leaf, MetaTensor)]
         self.slot_of: dict[MetaTensor | Storage, int] = {key: i for i, x in slots for key in (x, Storage.of(x))}
-        self.lift = lift
         self.computed: dict[OutputDescriptor, Any] = {}
         self.intermediate_bases: list[tuple[torch.Tensor, Value]] = []
         self.remembered: dict[int, RememberedView] = {}
@@ -200,7 +191,7 @@ class OutputReader:
             return True
         own = {Storage.of(x) for x in FlattenPlan.leaves_of(base) if isinstance(x, MetaTensor)}
         storages = [Storage.of(x) for x in FlattenPlan.leaves_of(view) if isinstance(x, MetaTensor)]
-        return not storages or any(x in own or self.stands_for_lazy(x) for x in storages)
+        return not storages or any(x in own or self.recorder.listeners.lazy_views.stand_for(x) for x in storages)
 
     def _value(self, result: torch.Tensor, desc: OutputDescriptor) -> Value:
         plan, leaves = FlattenPlan.read([result], where=str(desc))
@@ -250,7 +241,7 @@ class OutputReader:
         is_dense = isinstance(_torch.leaf_of(result), MetaTensor)
         if metadata_mutated and remembered is None and (is_dense or is_invalidated(result)):
             return _strided_view(result, base), ()
-        if remembered is None and self.loses_gradient(result):
+        if remembered is None and self.recorder.listeners.mutated_views.loses_gradient(result):
             return _strided_view(result, base), ()
         if metadata_mutated and (remembered is not None or not _torch.can_regenerate(result)):
             if remembered is not None and any(map(is_symbolic, (*base.shape, *result.shape))):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -92,12 +93,13 @@ Place = int | tuple[str, int]
 Choice = Callable[[dict[tuple[str, int], int]], list[Place]]
 
 
-def interrupt(name: str, choose: Choice) -> None:
+def interrupt(name: str, choose: Choice, files: tuple[str, ...] = ()) -> None:
     """Has signals come at lines of one step, one after the other, and checks each time what is there afterwards.
 
     Args:
         name: The step.
         choose: At which, of the lines that run, by file and line: the number of each when it runs first.
+        files: Files of others whose lines are among them.
     """
     before, wanted = modes(), expected()
     training, steps = None, STEPS
@@ -114,7 +116,7 @@ def interrupt(name: str, choose: Choice) -> None:
         for earlier in STEPS[: STEPS.index(name)]:
             training.step(earlier)
         raised = None
-        with Lines(at) as lines:
+        with Lines(at, files) as lines:
             try:
                 training.step(name)
             except Exception as error:
@@ -173,6 +175,14 @@ def test_where_modes_and_objects_are_put_back(name: str) -> None:
         return [(file, line) for file, line in first if line in own[file]]
 
     interrupt(name, choose)
+
+
+@pytest.mark.long
+@pytest.mark.every_case
+def test_in_blocks_of_others() -> None:
+    """All lines of what enters and leaves blocks in torch and in `contextlib`: what they miss is put back, too."""
+    files = (contextlib.__file__, torch.utils._python_dispatch.__file__, torch.autograd.grad_mode.__file__)
+    interrupt("first call", lambda first: [place for place in first if place[0] in files], files)
 
 
 def _of_blocks(file: str) -> Iterator[int]:

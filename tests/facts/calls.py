@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import types
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy
 import torch
 from torch import nn
 
@@ -104,7 +107,51 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "hook": (None, "doubles", "adds"),
     "bias": (True, False),
     "module attribute": (None, 1, 2),
-    "objects": ("list", "longer", "dict", "turned dict", "namespace", "other namespace", "empty"),
+    "objects": (
+        "list",
+        "longer",
+        "dict",
+        "turned dict",
+        "namespace",
+        "other namespace",
+        "empty",
+        "deque",
+        "short deque",
+        "ordered",
+        "turned ordered",
+        "default dict",
+        "other default dict",
+        "slots",
+        "other slots",
+        "empty slots",
+        "set",
+        "larger set",
+        "set of other numbers",
+        "own number",
+        "own number with more",
+        "array",
+        "other array",
+        "array of another dtype",
+        "partial",
+        "other partial",
+        "tuple",
+        "other tuple",
+        "plain tuple",
+        "keys",
+        "keys of another class",
+        "many",
+        "many others",
+        "many by name",
+        "many by name, turned",
+        "method",
+        "method of another",
+        "bytes",
+        "zero",
+        "negative zero",
+        "not a number",
+        "key that is a tensor",
+        "another such key",
+    ),
     "number": (1, 1.0, True, 2),
     "shared list": (False, True),
 }
@@ -211,6 +258,41 @@ class World:
         return x, y, OBJECTS[choices["objects"]](), choices["number"], [one, one if choices["shared list"] else two]
 
 
+class Slots:
+    __slots__ = ("value",)
+
+    def __init__(self, *value: int) -> None:
+        for x in value:
+            self.value = x
+
+    def read(self) -> int:
+        return self.value
+
+
+class OwnNumber(int): ...
+
+
+class Pair(NamedTuple):
+    one: int
+    other: list[int]
+
+
+def own_number(value: int) -> OwnNumber:
+    made: Any = OwnNumber(value)
+    made.unit = "m"
+    return made
+
+
+def turned() -> Any:
+    made = OrderedDict(a=1, b=2)
+    made.move_to_end("a")
+    return made
+
+
+def scaled(x: Any, by: int) -> Any:
+    return x * by
+
+
 OBJECTS: dict[str, Callable[[], Any]] = {
     "list": lambda: [1, 2],
     "longer": lambda: [1, 2, 3],
@@ -219,6 +301,42 @@ OBJECTS: dict[str, Callable[[], Any]] = {
     "namespace": lambda: types.SimpleNamespace(of=torch.ones(3)),
     "other namespace": lambda: types.SimpleNamespace(of=torch.ones(3), more=1),
     "empty": lambda: types.SimpleNamespace(),
+    "deque": lambda: deque([1, 2]),
+    "short deque": lambda: deque([1, 2], maxlen=2),
+    "ordered": lambda: OrderedDict(a=1, b=2),
+    "turned ordered": turned,
+    "default dict": lambda: defaultdict(int, a=1),
+    "other default dict": lambda: defaultdict(float, a=1),
+    "slots": lambda: Slots(1),
+    "other slots": lambda: Slots(2),
+    "empty slots": lambda: Slots(),
+    "set": lambda: {1, 2},
+    "larger set": lambda: {1, 2, 3},
+    "set of other numbers": lambda: {1, 2.0},
+    "own number": lambda: OwnNumber(3),
+    "own number with more": lambda: own_number(3),
+    "array": lambda: numpy.array([1.0, 2.0]),
+    "other array": lambda: numpy.array([1.0, 3.0]),
+    "array of another dtype": lambda: numpy.array([1, 2]),
+    "partial": lambda: functools.partial(scaled, by=1),
+    "other partial": lambda: functools.partial(scaled, by=2),
+    "tuple": lambda: Pair(1, [2]),
+    "other tuple": lambda: Pair(1, [3]),
+    "plain tuple": lambda: (1, [2]),
+    "keys": lambda: {1: 1, 2: 2},
+    "keys of another class": lambda: {1.0: 1, 2: 2},
+    "many": lambda: list(range(20)),
+    "many others": lambda: [*range(19), 20],
+    "many by name": lambda: {f"n{i}": i for i in range(20)},
+    "many by name, turned": lambda: {f"n{i}": i for i in reversed(range(20))},
+    "method": lambda: Slots(1).read,
+    "method of another": lambda: Slots(2).read,
+    "bytes": lambda: b"ab",
+    "zero": lambda: [0.0],
+    "negative zero": lambda: [-0.0],
+    "not a number": lambda: [float("nan")],
+    "key that is a tensor": lambda: {torch.ones(1): 1, "a": 2},
+    "another such key": lambda: {"a": 2, torch.ones(1): 1},
 }
 
 
@@ -227,7 +345,16 @@ def compute(module: nn.Module, x: Any, y: Any, objects: Any, number: Any, lists:
     scale = getattr(x, "scale", 11) + len(lists[1]) + number * (3 if type(number) is int else 4)
     if isinstance(objects, list):
         scale = scale + sum(objects) * len(objects)
-    for name, value in vars(objects).items() if not isinstance(objects, list) else ():
+    elif isinstance(objects, dict | deque):
+        scale = scale + [*(objects.values() if isinstance(objects, dict) else objects)][0]
+    elif isinstance(objects, Slots):
+        scale = scale * getattr(objects, "value", 3)
+    elif isinstance(objects, functools.partial | types.MethodType):
+        scale = objects(scale) if isinstance(objects, functools.partial) else scale * objects()
+    elif isinstance(objects, set | tuple | OwnNumber | numpy.ndarray):
+        parts = objects if not isinstance(objects, OwnNumber) else (objects, getattr(objects, "unit", ""))
+        scale = scale + len(repr(parts))
+    for name, value in vars(objects).items() if isinstance(objects, types.SimpleNamespace) else ():
         for part in value.items() if isinstance(value, dict) else [(name, value)]:
             scale = scale * 2 + part[1] * len(part[0])
     if hasattr(x, "__tensor_flatten__"):

@@ -11,6 +11,7 @@ import optree
 import torch
 
 from subclass_aot import _torch
+from subclass_aot.blocks import compile_blocks
 from subclass_aot.compile import CompiledFunction, aot_compile
 from subclass_aot.testing.compare import difference
 from subclass_aot.testing.runs import INVALIDATED, Difference, Later, Run, differences, observe
@@ -91,6 +92,33 @@ def check_program(program: Program, seeds: tuple[int, ...] = (1, 2), **options: 
         # Sizes that depend on data are another matter: whether `view` has a rule in a class may depend on them.
         assert looks or "with symbols it fails" not in compiled.explain()
     return compiled
+
+
+class _Block(torch.nn.Module):
+    """A module that has a program as its forward."""
+
+    def __init__(self, program: Program) -> None:
+        super().__init__()
+        self.program = program.function
+
+    def forward(self, *args: object) -> Any:
+        return self.program(*args)
+
+
+def check_blocks(program: Program, seeds: tuple[int, ...] = (1, 2, 3)) -> None:
+    """Compares calls of two equal blocks in turn, and backward, with eager mode.
+
+    Args:
+        program: Their forward.
+        seeds: For the values of arguments, and for random operators.
+
+    Raises:
+        AssertionError: There is a difference that cannot be excused.
+    """
+    blocks = torch.nn.ModuleList([_Block(program), _Block(program)])
+    compile_blocks(blocks, [_Block], dynamic=program.symbolic or None)
+    for seed in seeds:
+        check_call(program, seed, blocks[seed % 2])
 
 
 def check_call(program: Program, seed: int, compiled: Callable[..., Any]) -> None:

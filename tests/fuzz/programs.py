@@ -130,6 +130,7 @@ class Program:
         mode: "grad", "no_grad" or "inference": the mode in which it is called.
         later: What the user does with the results.
         symbolic: Whether sizes are symbols, and it is called with other sizes, too.
+        blocks: Whether it is the forward of two equal blocks that are compiled in place.
     """
 
     arguments: tuple[Argument, ...]
@@ -138,6 +139,7 @@ class Program:
     mode: Mode = "grad"
     later: Later = Later()
     symbolic: bool = False
+    blocks: bool = False
 
     @functools.cached_property
     def function(self) -> Callable[..., Any]:
@@ -186,7 +188,7 @@ class Program:
 
     def __repr__(self) -> str:
         lines = [f"x{i} = {argument}" for i, argument in enumerate(self.arguments)]
-        lines.append(f"mode={self.mode} {self.later}" + " symbolic" * self.symbolic)
+        lines.append(f"mode={self.mode} {self.later}" + " symbolic" * self.symbolic + " blocks" * self.blocks)
         lines.append(self.function.__source__)  # type: ignore[attr-defined]
         return "\n".join(lines)
 
@@ -286,7 +288,8 @@ def programs(draw: st.DrawFn, max_statements: int = 6, aliases: bool = True, eve
     if gives_up or not all(map(str.isidentifier, results)):  # eager does not see a write into an inner tensor
         after = ""
     later = Later(twice=draw(st.integers(0, 4)) == 0, used=tuple(used), tangents=tangents, after=after)
-    return Program(tuple(given), tuple(statements), tuple(results), mode, later, draw(st.booleans()))
+    symbolic, blocks = draw(st.booleans()), everything and draw(st.integers(0, 5)) == 0
+    return Program(tuple(given), tuple(statements), tuple(results), mode, later, symbolic, blocks)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from subclass_aot.errors import DifferenceError
 from subclass_aot.testing.check import check_compiled
 from tests.fuzz.captured import captured, check_captured
 from tests.fuzz.optimizers import DrawnOptimizer, check_optimizer, optimizers
-from tests.fuzz.oracle import check_program
+from tests.fuzz.oracle import check_blocks, check_program
 from tests.fuzz.programs import Program, mode_of, programs
 from tests.fuzz.state import DrawnState, check_state, states
 
@@ -39,8 +39,12 @@ def check_drawn(drawn: Drawn, torch_compile: bool = False) -> None:
         check_optimizer(drawn, *[captured] * torch_compile)
     elif isinstance(drawn, DrawnState):
         check_state(drawn, *[captured] * torch_compile)
+    elif torch_compile:
+        check_captured(drawn)
+    elif drawn.blocks:
+        check_blocks(drawn)
     else:
-        (check_captured if torch_compile else check_program)(drawn)
+        check_program(drawn)
 
 
 def fuzz(minutes: float, seed: int, check: Callable[[Drawn], object] = check_drawn) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from hypothesis import strategies as st
 
+from subclass_aot.blocks import compile_blocks
 from subclass_aot.compile import aot_compile
 from subclass_aot.errors import SubclassAotError
 from subclass_aot.testing.compare import difference
@@ -170,15 +171,17 @@ class DrawnState:
         lines: Of the function.
         calls: One after the other.
         dynamic: As for `aot_compile`.
+        blocks: Whether the module is one of two equal blocks that are compiled in place.
     """
 
     lines: tuple[str, ...]
     calls: tuple[Call, ...]
     dynamic: bool | None = None
+    blocks: bool = False
 
     def __repr__(self) -> str:
         calls = "".join(f"\n  {call}" for call in self.calls)
-        return f"dynamic={self.dynamic}\n" + "\n".join(self.lines) + calls
+        return f"dynamic={self.dynamic}" + " blocks" * self.blocks + "\n" + "\n".join(self.lines) + calls
 
     def world(self) -> types.ModuleType:
         """Returns a new module with the program in it."""
@@ -199,7 +202,7 @@ class _Run:
     def __init__(self, drawn: DrawnState, compiler: Callable[[Any], Callable[..., Any]]) -> None:
         self.world = drawn.world()
         self.net = self.world.net
-        self.call = compiler(self.net)
+        self.call = compiler(torch.nn.Sequential(self.net, self.world.Net()) if drawn.blocks else self.net)
 
     def prepare(self, call: Call) -> None:
         scope = {"self": self.net, "cfg": self.net.cfg}
@@ -221,7 +224,7 @@ class _Run:
         return found
 
 
-_OF_MODULES = frozenset(vars(torch.nn.Module())) - {"training"}
+_OF_MODULES = frozenset(vars(torch.nn.Module())) - {"training"} | {"forward"}  # which a compiled block has
 
 
 def _add(found: dict[str, Any], place: str, value: Any) -> None:
@@ -267,7 +270,9 @@ def check_state(drawn: DrawnState, compiler: Callable[[Any], Callable[..., Any]]
         AssertionError: There is a difference.
     """
     eager = _Run(drawn, lambda net: net)
-    compiled = _Run(drawn, compiler or functools.partial(aot_compile, dynamic=drawn.dynamic))
+    compiled = _Run(
+        drawn, compiler or functools.partial(compile_blocks if drawn.blocks else aot_compile, dynamic=drawn.dynamic)
+    )
     for number, call in enumerate(drawn.calls):
         try:
             eager.prepare(call)
@@ -329,4 +334,5 @@ def states(draw: st.DrawFn) -> DrawnState:
             max_size=4,
         )
     )
-    return DrawnState(tuple(lines), tuple(calls), draw(st.sampled_from((None, None, True))))
+    dynamic, blocks = draw(st.sampled_from((None, None, True))), draw(st.sampled_from((False, False, True)))
+    return DrawnState(tuple(lines), tuple(calls), dynamic, blocks)

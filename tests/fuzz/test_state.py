@@ -19,10 +19,11 @@ def test_state_is_as_in_eager_mode(drawn: DrawnState) -> None:
 
 
 @pytest.mark.parametrize("line", [*READS, *WRITES, *KEPT])
-def test_each_line_is_a_program(line: str) -> None:
+@pytest.mark.parametrize("blocks", [False, True])
+def test_each_line_is_a_program(line: str, blocks: bool) -> None:
     """None of them is passed over as no program, or refused."""
     between = Call(before=("self.table['k'] = 3", "self.extra = 1", "self.kept.note = 2"))
-    assert check_state(DrawnState((line,), (Call(), between, between)))
+    assert check_state(DrawnState((line,), (Call(), between, between), blocks=blocks))
 
 
 @pytest.mark.every_case

@@ -11,7 +11,7 @@ from subclass_aot import TwoTensor
 from subclass_aot.backends import BACKENDS, compiled
 from subclass_aot.call import Arguments, flatten
 from subclass_aot.facts import global_state
-from subclass_aot.guards import MISS
+from subclass_aot.guards import MISS, GuardOptions
 from subclass_aot.runtime import CompiledGraphs, Entry, backward_inputs, make_entry, split
 from subclass_aot.trace import Attempt, trace_arguments
 
@@ -29,7 +29,7 @@ def entry_of(function: Any, *args: Any) -> Entry:
     backward = None
     if graphs.backward is not None:
         backward = compiled(backend, graphs.backward, backward_inputs(graphs, graphs.backward), True)
-    return make_entry(arguments, trace.signature, CompiledGraphs(graphs, forward, backward), state)
+    return make_entry(arguments, trace.signature, CompiledGraphs(graphs, forward, backward), GuardOptions(state))
 
 
 def run(entry: Entry, *args: Any, **options: Any) -> Any:

@@ -44,7 +44,7 @@ def forward_of(
         user.arguments.replaced(inputs.seen, stand_ins=True) as call,
         Existed() as existed,
     ):
-        return run_forward(fn, call, inputs, user, recorder, inference, existed)
+        return run_forward(fn, call, inputs, user, recorder, existed)
 
 
 def backward_of(fn: Callable[..., Any], *args: Any) -> tuple[Recorder, Backward]:
@@ -54,5 +54,5 @@ def backward_of(fn: Callable[..., Any], *args: Any) -> tuple[Recorder, Backward]
         user.arguments.replaced(inputs.seen, stand_ins=True) as call,
         Existed() as existed,
     ):
-        forward = run_forward(fn, call, inputs, user, recorder, False, existed)
+        forward = run_forward(fn, call, inputs, user, recorder, existed)
         return recorder, run_backward(inputs, forward, forward.tangents, recorder, existed)

@@ -22,7 +22,7 @@ def two(*size: int) -> TwoTensor:
 
 
 def reader_of(recorder: Recorder, inputs: Any, **options: Any) -> OutputReader:
-    return OutputReader(inputs.seen, inputs.leaves, recorder.lift, **options)
+    return OutputReader(inputs.seen, inputs.leaves, recorder, **options)
 
 
 def test_the_name_of_a_part_is_made_of_the_way_to_it() -> None:

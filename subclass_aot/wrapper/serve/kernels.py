@@ -18,6 +18,7 @@ import torch
 from subclass_aot import _torch, hooks
 from subclass_aot._torch import AnyOperator, Operator
 from subclass_aot.operators import effects_of
+from subclass_aot.put_back import PutBack
 from subclass_aot.wrapper.declare.construct import assemble, held_here
 from subclass_aot.wrapper.declare.looks import is_told_by_looks, reads_looks_alone
 from subclass_aot.wrapper.declare.outer import outer_rule
@@ -72,12 +73,13 @@ def forget(cls: type[WrapperTensor]) -> None:
 @contextmanager
 def without_kernels() -> Iterator[None]:
     """Runs the block with all operators on wrappers in Python, in all threads."""
-    before = _accelerator.switch_kernels(False) if INSTALLED else False
-    try:
+    if not INSTALLED:
         yield
-    finally:
-        if INSTALLED:
-            _accelerator.switch_kernels(before)
+        return
+    before = _accelerator.switch_kernels(True)
+    with PutBack(functools.partial(_accelerator.switch_kernels, before)):
+        _accelerator.switch_kernels(False)
+        yield
 
 
 def hits() -> Counter[str]:
