@@ -18,7 +18,7 @@ Look = tuple[tuple[int, ...], torch.dtype]
 _LIMIT = 1000
 
 
-class Promise:
+class ExpectedResults:
     """The sizes and dtypes that an operator gives, for each combination of arguments that was met.
 
     It runs once for each, on tensors of the device "meta". What it refuses there nobody knows, and anything will
@@ -33,29 +33,29 @@ class Promise:
         self._func = func
         self._known: dict[object, list[Look | None]] = {}
 
-    def broken_by(self, out: object, args: tuple[object, ...], kwargs: dict[str, object]) -> str:
+    def mismatch(self, out: object, args: tuple[object, ...], kwargs: dict[str, object]) -> str:
         """Returns what was expected instead of `out`, as text; "" where `out` is that, or nothing is known."""
         try:
             key = _keys(_key, args, kwargs)
-            promised = self._known.get(key)
+            expected = self._known.get(key)
         except TypeError:  # some sizes are symbols
             try:
                 key = _keys(_key_in_example, args, kwargs)
-                promised = self._known.get(key)
+                expected = self._known.get(key)
             except TypeError:  # a number without a hash, or a size that depends on data
                 return ""
-        if promised is None:
+        if expected is None:
             if len(self._known) >= _LIMIT:
                 self._known.clear()
-            promised = self._known[key] = self._ask(args, kwargs)
-        if len(promised) == 1 and isinstance(out, torch.Tensor):  # as it is of nearly all
-            look = promised[0]
+            expected = self._known[key] = self._ask(args, kwargs)
+        if len(expected) == 1 and isinstance(out, torch.Tensor):  # as it is of nearly all
+            look = expected[0]
             if look is None or not _differs(out, look):
                 return ""
         found = out if isinstance(out, tuple | list) else (out,)
-        if promised and len(found) != len(promised):
-            return f"{len(promised)} tensors"
-        for look, tensor in zip(promised, found, strict=False):
+        if expected and len(found) != len(expected):
+            return f"{len(expected)} tensors"
+        for look, tensor in zip(expected, found, strict=False):
             if look is not None and isinstance(tensor, torch.Tensor) and _differs(tensor, look):
                 return f"a tensor of size {list(look[0])} and {look[1]}"
         return ""
