@@ -155,9 +155,13 @@ _follow(
     _aten.pixel_shuffle.default,
     _aten.reflection_pad2d.default,
     _aten.replication_pad2d.default,
+)
+_follow(
+    _suggested(0),
     _aten.upsample_bicubic2d.default,
     _aten.upsample_bilinear2d.default,
     _aten.upsample_nearest2d.default,
+    on_each_device=True,
 )
 _follow(
     _suggested(1),

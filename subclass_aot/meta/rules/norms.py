@@ -6,7 +6,7 @@ statistics in float32; else in the type of the input. Torch's rules have float32
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -43,31 +43,7 @@ def _(found: Any, gradient: Tensor, x: Tensor, *args: Any) -> Any:
     return (None if of_x is None else x.new_empty_strided(x.shape, strides.suggested(x, x.shape)), *others)
 
 
-def _of_batches(*funcs: _torch.Operator, input_at: int = 0) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Declares what kernels for CPU of norms of batches give. On CUDA the first result has the suggested memory format.
-
-    Args:
-        *funcs: The operators.
-        input_at: The place of the input among their arguments.
-    """
-
-    def register(on_cpu: Callable[..., Any]) -> Callable[..., Any]:
-        @corrects(*funcs, on_each_device=True)
-        def _(found: Any, *args: Any) -> Any:
-            device = result_device().type
-            if device == "cpu":
-                return on_cpu(found, *args)
-            result, *others = found
-            if device != "cuda" or result is None:
-                return found
-            return (_with(result, strides.suggested(args[input_at], result.shape)), *others)
-
-        return on_cpu
-
-    return register
-
-
-@_of_batches(
+@corrects(
     _aten._native_batch_norm_legit.no_stats,
     _aten._batch_norm_with_update.default,
     _aten._batch_norm_with_update_functional.default,
@@ -79,7 +55,7 @@ def _(found: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, *args: 
     return (_with(result, strides.packed_first(x, x.shape)), *saved, *reserve, *running)
 
 
-@_of_batches(
+@corrects(
     _aten.native_batch_norm.default,
     _aten._native_batch_norm_legit.default,
     _aten._native_batch_norm_legit_functional.default,
@@ -102,7 +78,7 @@ def _(
     return (_with(result, strides.packed_first(x, x.shape)), *saved, *running)
 
 
-@_of_batches(_aten._native_batch_norm_legit_no_training.default, _aten._batch_norm_no_update.default)
+@corrects(_aten._native_batch_norm_legit_no_training.default, _aten._batch_norm_no_update.default)
 def _(
     found: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, var: Tensor, *options: Any
 ) -> Any:
@@ -111,9 +87,12 @@ def _(
     return (_with(found[0], strides.packed_first(x, x.shape)), *saved, *found[3:])
 
 
-@_of_batches(_aten.native_batch_norm_backward.default, _aten.batch_norm_backward.default, input_at=1)
+@corrects(_aten.native_batch_norm_backward.default, _aten.batch_norm_backward.default, on_each_device=True)
 def _(found: Any, gradient: Tensor, x: Tensor, weight: Tensor | None, *args: Any) -> Any:
     of_x, *others = found
+    if result_device().type != "cpu":
+        on_cuda = of_x is not None and result_device().type == "cuda"
+        return (_with(of_x, strides.suggested(x, x.shape)), *others) if on_cuda else found
     if of_x is not None:
         agree = _torch.looks_channels_last(gradient) == _torch.looks_channels_last(x) and _is_packed(gradient)
         of_x = _with(of_x, strides.packed_first(x, x.shape) if agree else strides.suggested(x, x.shape))
