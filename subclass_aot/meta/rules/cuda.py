@@ -41,7 +41,8 @@ def _(grad_hy: Tensor, workspace: Tensor, has_bias: bool) -> tuple[Tensor | None
 @register_meta(_aten._use_miopen_ctc_loss.default)
 @register_meta(_aten._use_miopen_ctc_loss.Tensor)
 def _(*args: object) -> bool:
-    # Whether cuDNN, or MIOpen, takes them depends on the lengths. The kernel that takes all has the same results up to rounding.
+    # Whether cuDNN or MIOpen takes them depends on the lengths. The kernel that takes all has the same results up to
+    # rounding.
     return False
 
 
