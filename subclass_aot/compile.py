@@ -374,7 +374,7 @@ class CompiledFunction(Generic[_P, _R]):
             return self._values.reason(latest.signature, other)
         state = global_state()
         differences = [
-            difference(s.facts, facts_of(arguments, state, s.scope, s.places)) or unmet(s.signature, arguments)
+            difference(s.facts, facts_of(arguments, state, s.scope)) or unmet(s.signature, arguments)
             for s in self._specializations
         ]
         nearest = min(differences, key=len)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Hashable, MutableSet
+from collections.abc import Callable, Collection, MutableSet
 from typing import Any, NoReturn
 
 from subclass_aot.call import Arguments
 from subclass_aot.errors import CompiledFileError, SubclassAotError
-from subclass_aot.guards import MISS, StaticInputCache, symbolic_places, unmet
+from subclass_aot.facts import Scope
+from subclass_aot.guards import MISS, StaticInputCache, unmet
 from subclass_aot.options import Options, compile_split
 from subclass_aot.refused import Refused
 from subclass_aot.runtime import Graphs
@@ -30,7 +31,7 @@ NO_FIT = """no signature in it fits this call, and there is no function to trace
 _NOT_CALLED = """This was loaded from a file without its function, so that nothing can be traced, exported or
   transformed: sa.load(path, fn_or_module, trust=True)."""
 
-_VALUES = "values of tensors that the program reads, or that were read while tracing"
+_VALUES = "values of tensors that the program reads"
 
 _SYMBOL = re.compile(r"\bs\d+\b")
 
@@ -80,16 +81,16 @@ class Restored:
         fn: Callable[..., Any] = NoFunction if self._fn is None else self._fn
         arguments = Arguments.of(fn, args, kwargs)
         try:
-            keys: dict[Hashable, Key] = {}
+            keys: dict[Scope, Key] = {}
             for saved in self._file.specializations:
-                if saved.what_counts not in keys:
-                    keys[saved.what_counts] = key_of_call(arguments, modes, saved)
+                if saved.scope not in keys:
+                    keys[saved.scope] = key_of_call(arguments, modes, saved)
         except Refused as refused:
             self._refuse_without_function([f"{', '.join(refused.where)}: {refused.what}"], "what a file can have")
             return None
         missed: list[tuple[list[str], str]] = []
         for number, saved in enumerate(self._file.specializations, 1):
-            key = keys[saved.what_counts]
+            key = keys[saved.scope]
             differences = saved.differences(key, self._fn is not None)
             made = self._made.get(number)
             if not differences and made is not None and made in known:
@@ -127,9 +128,7 @@ class Restored:
 
 def _unmet(signature: JointSignature, arguments: Arguments) -> list[str]:
     """Lists what was assumed of sizes and does not hold of a call, with the places of sizes in words of the call."""
-    if signature.assumptions.symbols is None:  # values that were read are compared by the guard
-        return signature.begins_elsewhere((*arguments.values, *arguments.views))
-    places = {text: place for place, text in reversed(symbolic_places(signature).items())}
+    places = {text: place for place, text in reversed(Scope.of(signature).places)}
     return [_SYMBOL.sub(lambda name: places.get(name[0], name[0]), line) for line in unmet(signature, arguments)]
 
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-import torch
-
 from subclass_aot.aliasing import Base
 from subclass_aot.descriptors import AutogradMutation, InputDescriptor, IntermediateBase, OutputDescriptor, PlainOutput
-from subclass_aot.flatten import FlattenPlan, IndexMap, ValueMeta, walk
+from subclass_aot.flatten import IndexMap, ValueMeta
 from subclass_aot.graph import Look
 from subclass_aot.meta import Spec
 from subclass_aot.outcome import BackwardOutcome, Change, Outcome
@@ -327,21 +324,6 @@ class JointSignature:
         """The number of each flat slot among those that are no symbolic sizes, of which a call has none."""
         leaves = [slot for slot, place in enumerate(self.index_map.slots) if place.dim is None]
         return {slot: number for number, slot in enumerate(leaves)}
-
-    def begins_elsewhere(self, tensors: Sequence[torch.Tensor]) -> list[str]:
-        """Lists the tensors that begin elsewhere in their storages than in the call that was traced, where that counts.
-
-        Args:
-            tensors: The tensors of a call that is as that one otherwise; its views after the others.
-        """
-        found = []
-        for position, path, offset in self.assumptions.beginnings:
-            tensor = tensors[position]
-            parts = {where: part for where, part, _ in walk(tensor, FlattenPlan.of([tensor]).metas[0])}
-            now = parts[path].storage_offset()
-            if now != offset:
-                found.append(f"storage offset of {self.paths[position]}{path}: {offset} before, {now} now")
-        return found
 
     @cached_property
     def graph_slots(self) -> tuple[int, ...]:

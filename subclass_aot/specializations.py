@@ -9,6 +9,7 @@ check: the guard of what is found still decides, and where it refuses, all other
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import operator
 from collections.abc import Callable, Hashable, Iterator, MutableSet, Sequence
@@ -19,8 +20,8 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot.call import Arguments, passed_twice
-from subclass_aot.facts import Facts, Modes, Scope, facts_of, global_state
-from subclass_aot.guards import GuardOptions, StaticInputCache, symbolic_places
+from subclass_aot.facts import Facts, Scope, facts_of, global_state
+from subclass_aot.guards import GuardOptions, StaticInputCache
 from subclass_aot.runtime import CompiledGraphs, Entry, Graphs, make_entry
 from subclass_aot.signature import JointSignature
 
@@ -41,7 +42,7 @@ class Specialization:
         entry: The generated code: it says whether it fits a call, and runs it.
         graphs: The graphs it runs.
         signature: What their inputs and outputs mean.
-        places: The sizes of the inputs that are symbols.
+        scope: What of a call counts.
         facts: Everything the signature depends on.
         reason: Why it was compiled.
     """
@@ -49,7 +50,7 @@ class Specialization:
     entry: Entry
     graphs: Graphs
     signature: JointSignature
-    places: dict[str, str]
+    scope: Scope
     facts: Facts
     reason: str
 
@@ -72,15 +73,15 @@ class Specialization:
             reason: Why they were compiled.
             together: What the guards of one function keep from call to call.
         """
-        state, places = global_state(), symbolic_places(signature)
-        entry = entry_of(fn, arguments, signature, compiled, state, together)
-        facts = facts_of(arguments, state, Scope.of(signature), places)
-        return Specialization(entry, compiled.graphs, signature, places, facts, reason)
+        state, scope = global_state(), Scope.of(signature)
+        facts = facts_of(arguments, state, scope)
+        entry = entry_of(fn, arguments, signature, compiled, GuardOptions(state, facts, together))
+        return Specialization(entry, compiled.graphs, signature, scope, facts, reason)
 
     @property
-    def scope(self) -> Scope:
-        """What of a call counts."""
-        return Scope.of(self.signature)
+    def places(self) -> dict[str, str]:
+        """The sizes and strides of its inputs that are symbols, with their texts."""
+        return dict(self.scope.places)
 
 
 class Specializations:
@@ -169,8 +170,7 @@ def entry_of(
     arguments: Arguments,
     signature: JointSignature,
     compiled: CompiledGraphs,
-    state: Modes,
-    together: MutableSet[StaticInputCache] | None = None,
+    options: GuardOptions,
 ) -> Entry:
     """Generates the code of one signature, for calls of a function that may hold objects.
 
@@ -179,12 +179,11 @@ def entry_of(
         arguments: The call that was traced, or one like it.
         signature: Its signature.
         compiled: Its graphs.
-        state: The modes of torch of that call.
-        together: What the guards of one function keep from call to call.
+        options: What is compared beside, but for lists and dicts that are reached twice.
     """
     changes_containers = any(c.table.kind in ("elements", "items") for c in signature.changes)
     asked: Callable[[tuple[Any, ...], dict[str, Any]], bool] | None = None
     if changes_containers and not arguments.passed_twice:  # traces see lists and dicts as copies
         holder = fn if arguments.holds_lists() else None
         asked = lambda args, kwargs: not passed_twice(holder, args, kwargs)  # noqa: E731
-    return make_entry(arguments, signature, compiled, GuardOptions(state, together, asked))
+    return make_entry(arguments, signature, compiled, dataclasses.replace(options, containers_unaliased=asked))

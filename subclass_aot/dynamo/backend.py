@@ -29,7 +29,7 @@ from subclass_aot.compile import CompiledFunction
 from subclass_aot.dynamo.captured import Captured, nothing
 from subclass_aot.dynamo.operators import as_called, assign_data
 from subclass_aot.errors import DataDependentError, SubclassAotError
-from subclass_aot.facts import global_state
+from subclass_aot.facts import Scope, global_state, relations_of
 from subclass_aot.graph import Retrace
 from subclass_aot.guards import MISS, GuardOptions
 from subclass_aot.logs import log_code
@@ -191,7 +191,8 @@ def _compile(captured: Captured, example_inputs: Sequence[object], options: Opti
         trace = trace_arguments(captured, attempt, options.replaced)
         call = captured, arguments
         graphs = compile_graphs(_NAME, trace, options, call, lambda fn: CompiledFunction(fn, options))
-        guard = GuardOptions(global_state(), within_dynamo=True)
+        related = relations_of(arguments.with_views(trace.signature.views), Scope.of(trace.signature))
+        guard = GuardOptions(global_state(), related, within_dynamo=True)
         return trace.signature, make_entry(arguments, trace.signature, graphs, guard)
 
     signature, entry = specialize(begin, build)

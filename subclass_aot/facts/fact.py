@@ -59,7 +59,11 @@ class Kind(enum.Enum):
     STORAGE = "storage"
     """Which leaves share memory."""
     OFFSET = "offset"
-    """Where a tensor begins in its storage: a wrapper, and a leaf that shares memory."""
+    """Where a leaf that shares memory begins in its storage."""
+    BEGINNING = "storage offset"
+    """Where a tensor begins in its storage: a wrapper, and any of which the program reads it."""
+    DATA = "values"
+    """The values of a tensor, if they were read while tracing."""
     BYTES = "bytes"
     HISTORY = "history"
     """Whether two tensors have one history."""
@@ -278,7 +282,8 @@ class Fact(NamedTuple):
         kind: What it is about.
         value: What is so.
         of_call: Whether the arguments of a call bring it, and not the function.
-        within: What tells it from another one of that place and kind: two objects may be called by one name.
+        within: What tells it from another one of that place and kind: two objects may be called by one name. Of a
+            tensor of the call its position, of a leaf its number.
     """
 
     place: str

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import optree
@@ -23,44 +23,62 @@ from subclass_aot.facts.scope import Scope
 from subclass_aot.flatten import FlattenPlan, SubclassCreationMeta, walk
 from subclass_aot.objects import Holder, nodes
 
-Places = Mapping[str, str]
-"""Sizes and strides that are symbols, such as `args[0].size(1)`, and what is said instead."""
 
-NOWHERE: Places = MappingProxyType({})
-
-
-def facts_of(arguments: Arguments, state: Modes, scope: Scope = Scope(), places: Places = NOWHERE) -> Facts:  # noqa: B008
+def facts_of(arguments: Arguments, state: Modes, scope: Scope = Scope()) -> Facts:  # noqa: B008
     """Lists everything that a signature depends on of a call.
 
     Args:
         arguments: The call.
         state: The modes of torch.
         scope: What of it counts.
-        places: The sizes and strides that are symbols.
     """
     with read_once():
-        return tuple(_Reader(arguments.with_views(scope.views), state, scope, places).read())
+        return tuple(_Reader(arguments.with_views(scope.views), state, scope).read())
 
 
 def relations_of(arguments: Arguments, scope: Scope) -> Facts:
-    """Lists those facts that are about what tensors have to do with one another, with autograd and with objects.
+    """Lists those facts that are about the memory of tensors, and what they have to do with one another and with
+    objects.
 
     Args:
         arguments: The call, in which what stands for views is a view by now.
         scope: What of it counts.
     """
-    return tuple(_Reader(arguments, (), scope, NOWHERE).relations())
+    return tuple(_Reader(arguments, (), scope).relations())
 
 
 class _Reader:
     """Reads one call."""
 
-    def __init__(self, arguments: Arguments, state: Modes, scope: Scope, places: Places) -> None:
+    def __init__(self, arguments: Arguments, state: Modes, scope: Scope) -> None:
         self.arguments = arguments
         self.state = state
         self.scope = scope
-        self.places = places
+        self.places = dict(scope.places)
         self.origins = _Origins(arguments)
+
+    @cached_property
+    def views(self) -> FlattenPlan:
+        """How views are made of leaves."""
+        return FlattenPlan.of(self.arguments.views)
+
+    @cached_property
+    def leaves(self) -> list[Any]:
+        """The leaves of the tensors of the call, and of views after these."""
+        found = list(self.arguments.plan.unwrap(self.arguments.values))
+        return [*found, *FlattenPlan.read(self.arguments.views)[1]] if self.arguments.views else found
+
+    @cached_property
+    def places_of_leaves(self) -> list[tuple[int, str]]:
+        """Of each of these the position of the tensor that it is a part of, and the path from there."""
+        count = len(self.arguments.values)
+        found = [(slot.outer, "".join(slot.path)) for slot in self.arguments.plan.index_map.slots]
+        return found + [(count + slot.outer, "".join(slot.path)) for slot in self.views.index_map.slots]
+
+    def path_of(self, leaf: int) -> str:
+        """Returns where the user finds one of these."""
+        position, inside = self.places_of_leaves[leaf]
+        return self.arguments.path_of(position) + inside
 
     def read(self) -> Iterator[Fact]:
         """Yields the facts, those that are cheap and often differ first."""
@@ -78,7 +96,6 @@ class _Reader:
             yield from self.module(path, module)
         yield from self.tensors()
         yield from self.bases()
-        yield from self.beginnings()
         yield from self.relations()
         if self.scope.lists:
             twice = tuple(sorted(arguments.passed_twice.values()))
@@ -131,8 +148,10 @@ class _Reader:
                 yield Fact(path, Kind.TENSOR, look_of(value, path, self.places, is_leaf))
 
     def relations(self) -> Iterator[Fact]:
-        """Yields what tensors have to do with one another, with autograd and with objects."""
+        """Yields what counts of the memory of tensors, and what they have to do with one another and with objects."""
         arguments = self.arguments
+        yield from self.data()
+        yield from self.beginnings()
         views = zip(arguments.views, arguments.view_of, arguments.paths_of_views, strict=True)
         for position, (view, base, path) in enumerate(views, len(arguments.values)):
             rules = _torch.view_rules(view) if _torch.is_view(view) else None
@@ -143,24 +162,30 @@ class _Reader:
             yield Fact(arguments.path_of(position), Kind.ADDRESS, number, within=str(position))
 
     def beginnings(self) -> Iterator[Fact]:
-        """Yields where wrappers say that they begin, which results that are made like them say, too."""
-        arguments, counts = self.arguments, self.scope.offsets
-        for position, (value, meta) in enumerate(zip(arguments.values, arguments.plan.metas, strict=True)):
-            if isinstance(meta, SubclassCreationMeta):
-                path, of_call = arguments.path_of(position), self.origins.of_place(arguments.place_of(position)[0])
-                for inside, _, of_part in walk(value, meta):
-                    if isinstance(of_part, SubclassCreationMeta) and (counts is None or (position, inside) in counts):
-                        yield Fact(path + inside, Kind.OFFSET, of_part.storage_offset, of_call)
+        """Yields where tensors begin of which the program reads it; and where wrappers say that they begin, which
+        results that are made like them say, too.
+        """
+        arguments, read, counts = self.arguments, self.scope.beginnings, self.scope.offsets
+        values, metas = (*arguments.values, *arguments.views), (*arguments.plan.metas, *self.views.metas)
+        wanted = None if counts is None else {position for position, _ in (*counts, *read)}
+        for position in range(len(values)) if wanted is None else sorted(wanted & {*range(len(values))}):
+            path, of_call = arguments.path_of(position), self.origins.of_place(arguments.place_of(position)[0])
+            for inside, part, meta in walk(values[position], metas[position]):
+                if (position, inside) in read:
+                    yield Fact(path + inside, Kind.BEGINNING, part.storage_offset(), of_call, f"{position}{inside}")
+                elif isinstance(meta, SubclassCreationMeta) and (counts is None or (position, inside) in counts):
+                    yield Fact(path + inside, Kind.BEGINNING, meta.storage_offset, of_call)
+
+    def data(self) -> Iterator[Fact]:
+        """Yields the values that were read while tracing."""
+        for number in self.scope.data:
+            leaf = self.leaves[number] if number < len(self.leaves) else None
+            if isinstance(leaf, torch.Tensor) and not leaf.is_meta:
+                yield Fact(self.path_of(number), Kind.DATA, constant(leaf.tolist()), within=str(number))
 
     def memory(self) -> Iterator[Fact]:
         """Yields which leaves share memory, how they lie in it, and which tensors have one history."""
-        arguments = self.arguments
-        leaves, slots = list(arguments.plan.unwrap(arguments.values)), arguments.plan.index_map.slots
-        paths = [arguments.path_of(slot.outer) + "".join(slot.path) for slot in slots]
-        if arguments.views:  # for single use: this plan generates code that runs once
-            plan, count = FlattenPlan.of(arguments.views), len(arguments.values)
-            leaves += plan.unwrap(arguments.views)
-            paths += [arguments.path_of(count + slot.outer) + "".join(slot.path) for slot in plan.index_map.slots]
+        leaves = self.leaves
         shared = storage_groups(leaves)
         together = {slot for group in shared for slot in group}
         bases = [base for base in self.scope.bases if together.isdisjoint(base) and max(base) < len(leaves)]
@@ -172,9 +197,10 @@ class _Reader:
         yield Fact("leaves that share storage", Kind.STORAGE, Storages(tuple(shared), tuple(alone)))
         for group in groups:
             for slot in group:
-                yield Fact(paths[slot], Kind.OFFSET, leaves[slot].storage_offset(), within=str(slot))
+                if self.places_of_leaves[slot] not in self.scope.beginnings:
+                    yield Fact(self.path_of(slot), Kind.OFFSET, leaves[slot].storage_offset(), within=str(slot))
             first = group[0]
-            yield Fact(paths[first], Kind.BYTES, leaves[first].untyped_storage().nbytes(), within=str(first))
+            yield Fact(self.path_of(first), Kind.BYTES, leaves[first].untyped_storage().nbytes(), within=str(first))
         yield from self.histories(shared)
 
     def histories(self, groups: Sequence[tuple[int, ...]]) -> Iterator[Fact]:

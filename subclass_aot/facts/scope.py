@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from subclass_aot.flatten import ContainerMeta, InnerMeta, SubclassCreationMeta
+from subclass_aot.meta import Spec
 from subclass_aot.signature import JointSignature
+from subclass_aot.symbols import is_symbolic, plain
 
 
 class Scope(NamedTuple):
@@ -26,8 +28,12 @@ class Scope(NamedTuple):
         absent: The positions of tensors of whose attributes only a few count, and these. See Note [Absent attributes].
         offsets: The wrappers of which it counts where they say that they begin: positions, and paths from there; None
             for all of them. Results that are made like one have its beginning, if that is not zero.
+        beginnings: The tensors of which the program reads where they begin: positions, and paths from there.
+        data: The leaves of which the values count, by their numbers.
+        places: The sizes and strides that are symbols, such as `args[0].size(1)`, each with its text.
     """
 
+    # More than ten attributes: each is one thing that counts for some programs, and a file has them as one list.
     views: tuple[str, ...] = ()
     writes: bool = True
     bases: tuple[tuple[int, ...], ...] = ()
@@ -37,11 +43,14 @@ class Scope(NamedTuple):
     written: tuple[str, ...] = ()
     absent: tuple[tuple[int, tuple[str, ...]], ...] = ()
     offsets: tuple[tuple[int, str], ...] | None = None
+    beginnings: tuple[tuple[int, str], ...] = ()
+    data: tuple[int, ...] = ()
+    places: tuple[tuple[str, str], ...] = ()
 
     @staticmethod
     def of(signature: JointSignature) -> Scope:
         """Reads it off a signature."""
-        mutations, changes = signature.mutations, signature.changes
+        mutations, changes, assumed = signature.mutations, signature.changes, signature.assumptions
         return Scope(
             views=tuple(signature.views),
             writes=mutations.mutates_data,
@@ -49,8 +58,11 @@ class Scope(NamedTuple):
             seen_by_autograd=tuple(mutations.under_autograd),
             differentiates=signature.grad_modes[0] or signature.needs_backward,
             lists=any(change.table.kind in ("elements", "items") for change in changes),
-            absent=tuple((position, names) for position, names in signature.assumptions.absent),
+            absent=tuple((position, names) for position, names in assumed.absent),
             offsets=tuple(_that_begin_later(signature)),
+            beginnings=tuple((position, path) for position, path, _ in assumed.beginnings),
+            data=tuple(signature.leaf_numbers[slot] for slot, _ in assumed.read),
+            places=tuple(_symbolic_places(signature).items()),
             written=tuple(sorted({change.path for change in changes})),
         )
 
@@ -70,6 +82,30 @@ def _that_begin_later(signature: JointSignature) -> Iterator[tuple[int, str]]:
             ahead += [(position, path + meta.step(name), part) for name, part in meta.attrs.items()]
         elif isinstance(meta, ContainerMeta):
             ahead += [(position, path + meta.step(key), part) for key, part in meta.items.items()]
+
+
+def _symbolic_places(signature: JointSignature) -> dict[str, str]:
+    """Returns every size and stride of the inputs that is a symbol or made of symbols, by its place, with its text.
+
+    Where the context of a wrapper repeats one, that place is named, too. See Note [Sizes in contexts].
+    """
+    symbols = signature.assumptions.symbols
+    if symbols is None:
+        return {}
+    found: dict[str, Any] = {}
+    patterns = [pattern for given in signature.inputs for pattern in given.specs]
+    for slot, pattern in zip(signature.index_map.slots, patterns, strict=True):
+        path = signature.path_of(slot.flat)
+        if isinstance(pattern, Spec):
+            found.update({f"{path}.size({dim})": n for dim, n in enumerate(pattern.size)})
+            found.update({f"{path}.stride({dim})": n for dim, n in enumerate(pattern.stride)})
+        elif slot.dim is not None:
+            found[f"{path}.{slot.kind}({slot.dim})"] = pattern
+    texts = {place: symbols.text(n) for place, n in found.items() if is_symbolic(plain(n))}
+    for given in signature.inputs:
+        if isinstance(given.meta, SubclassCreationMeta):
+            texts.update(given.meta.symbolic_places(given.path))
+    return texts
 
 
 def _frozen(part: object) -> object:

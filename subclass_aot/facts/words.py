@@ -25,7 +25,6 @@ from subclass_aot.facts.fact import (
     Value,
 )
 from subclass_aot.facts.look import look_of
-from subclass_aot.facts.of_call import NOWHERE, Places
 from subclass_aot.tables import vars_of_number
 from subclass_aot.weak import is_weak
 
@@ -98,8 +97,10 @@ def _name(fact: Fact) -> str:
             return f"{fact.kind.value} of {place}"
         case Kind.VIEW:
             return f"how autograd has {place}"
-        case Kind.OFFSET:
+        case Kind.OFFSET | Kind.BEGINNING:
             return f"storage offset of {place}"
+        case Kind.DATA:
+            return f"values of {place}"
         case Kind.BYTES:
             return f"bytes of the storage of {place}"
         case Kind.HISTORY:
@@ -128,7 +129,7 @@ def words_of(fact: Fact) -> str:
         case Kind.VALUE:
             text = text_of(_constant(value))
             return f"{type(_constant(value)).__name__} {text}" if fact.place.startswith("Python value ") else text
-        case Kind.KEYS | Kind.LIMIT:
+        case Kind.KEYS | Kind.LIMIT | Kind.DATA:
             return text_of(_constant(value))
         case Kind.CLASS | Kind.CODE:
             assert isinstance(value, Code)
@@ -156,7 +157,7 @@ def words_of(fact: Fact) -> str:
             return f"a view of {value[1]}, {str(value[0]).rpartition('.')[2]}"
         case Kind.TWICE:
             return ", ".join(value) or "none"  # type: ignore[arg-type]
-        case Kind.NAMES | Kind.CHILDREN | Kind.LENGTH | Kind.NUMBER | Kind.OFFSET | Kind.BYTES:
+        case Kind.NAMES | Kind.CHILDREN | Kind.LENGTH | Kind.NUMBER | Kind.OFFSET | Kind.BEGINNING | Kind.BYTES:
             return str(value)
         case Kind.ADDRESS:
             return f"{value:#x}"
@@ -189,15 +190,9 @@ def _class(thing: type | object) -> str:
     return thing.__qualname__ if thing.__module__ == "builtins" else f"{thing.__module__}.{thing.__qualname__}"
 
 
-def describe_tensor(tensor: torch.Tensor, path: str = "", places: Places = NOWHERE) -> str:
-    """Describes a tensor in one line, inner tensors and context included.
-
-    Args:
-        tensor: The tensor.
-        path: Where it stands.
-        places: As for `facts_of`.
-    """
-    return text_of_look(look_of(tensor, path, places, tensor.is_leaf))
+def describe_tensor(tensor: torch.Tensor) -> str:
+    """Describes a tensor in one line, inner tensors and context included."""
+    return text_of_look(look_of(tensor, "", {}, tensor.is_leaf))
 
 
 def text_of_look(look: Look) -> str:

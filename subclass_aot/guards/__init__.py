@@ -8,5 +8,4 @@ from subclass_aot.guards.guard import refusing_line as refusing_line
 from subclass_aot.guards.guard import write_guarded as write_guarded
 from subclass_aot.guards.static_input_cache import StaticInputCache as StaticInputCache
 from subclass_aot.guards.unmet import changing_numbers as changing_numbers
-from subclass_aot.guards.unmet import symbolic_places as symbolic_places
 from subclass_aot.guards.unmet import unmet as unmet

@@ -1,7 +1,8 @@
-"""The part of a guard that compares what tensors have to do with one another: memory, history, autograd."""
+"""The part of a guard that compares the memory of tensors, and what they have to do with one another and autograd."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Sequence
 from typing import assert_never
 
@@ -43,16 +44,20 @@ def refuse_other_autograd_leaves(
 
 
 def refuse_other_relations(source: GuardedSource, facts: Facts, tensors: Sequence[str], leaves: Sequence[str]) -> None:
-    """Writes the comparison of what tensors have to do with one another.
+    """Writes those facts of a call that `relations_of` lists; the others are compared where something is read.
 
     Args:
         source: The guard.
-        facts: What `relations_of` lists.
+        facts: The facts.
         tensors: The expressions of values, then of views.
         leaves: Those of their leaves.
     """
     for fact in facts:
-        _refuse_other(source, fact, tensors, leaves)
+        if fact.kind in _RELATIONS:
+            _refuse_other(source, fact, tensors, leaves)
+
+
+_RELATIONS = {Kind.DATA, Kind.BEGINNING, Kind.VIEW, Kind.STORAGE, Kind.OFFSET, Kind.BYTES, Kind.HISTORY, Kind.ADDRESS}
 
 
 def _refuse_other(source: GuardedSource, fact: Fact, tensors: Sequence[str], leaves: Sequence[str]) -> None:
@@ -64,12 +69,13 @@ def _refuse_other(source: GuardedSource, fact: Fact, tensors: Sequence[str], lea
             source.refuse_if(f"{rules}({tensors[int(fact.within)]}) != {source.const(value[0], 'rules')}")
         case Kind.STORAGE:
             assert isinstance(value, kinds.Storages)
-            for first, *others in value.together:
-                for other in others:
-                    source.refuse_if(f"{_pointer(leaves[other])} != {_pointer(leaves[first])}")
-            if len(value.apart) > 1:
-                pointers = ", ".join(_pointer(leaves[number]) for number in value.apart)
-                source.refuse_if(f"len({{{pointers}}}) != {len(value.apart)}")
+            _refuse_other_storages(source, value, leaves)
+        case Kind.DATA:
+            assert isinstance(value, kinds.Constant)
+            source.refuse_if(f"{leaves[int(fact.within)]}.tolist() != {source.const(value.value, 'values')}")
+        case Kind.BEGINNING if fact.within:
+            position, path = re.fullmatch(r"(\d+)(.*)", fact.within).groups()  # type: ignore[union-attr]
+            source.refuse_if(f"{tensors[int(position)]}{path}.storage_offset() != {value}")
         case Kind.OFFSET:  # how they overlap is part of the graph
             source.refuse_if(f"{leaves[int(fact.within)]}.storage_offset() != {value}")
         case Kind.BYTES:
@@ -84,11 +90,20 @@ def _refuse_other(source: GuardedSource, fact: Fact, tensors: Sequence[str], lea
         case (
             Kind.STRUCTURE | Kind.MODE | Kind.CLASS | Kind.IDENTITY | Kind.VALUE | Kind.CODE | Kind.STANDS
             | Kind.OBJECT | Kind.LENGTH | Kind.KEYS | Kind.LIMIT | Kind.NAMES | Kind.CHILDREN | Kind.HOOKS
-            | Kind.TENSOR | Kind.SAME | Kind.NUMBER | Kind.TWICE | Kind.GRADIENTS
+            | Kind.TENSOR | Kind.SAME | Kind.NUMBER | Kind.BEGINNING | Kind.TWICE | Kind.GRADIENTS
         ):  # fmt: skip
-            raise AssertionError(f"{fact.kind} is compared where it is read")
+            pass
         case _:
             assert_never(fact.kind)
+
+
+def _refuse_other_storages(source: GuardedSource, storages: kinds.Storages, leaves: Sequence[str]) -> None:
+    for first, *others in storages.together:
+        for other in others:
+            source.refuse_if(f"{_pointer(leaves[other])} != {_pointer(leaves[first])}")
+    if len(storages.apart) > 1:
+        pointers = ", ".join(_pointer(leaves[number]) for number in storages.apart)
+        source.refuse_if(f"len({{{pointers}}}) != {len(storages.apart)}")
 
 
 def _pointer(leaf: str) -> str:

@@ -19,7 +19,7 @@ import torch
 from subclass_aot import hooks
 from subclass_aot.call import ArgumentPlace, Arguments, HeldPlace
 from subclass_aot.codegen import GuardedSource, Source
-from subclass_aot.facts import Modes, Scope, relations_of
+from subclass_aot.facts import Facts, Modes
 from subclass_aot.guards.aliasing_guards import (
     autograd_leaves,
     refuse_other_autograd_leaves,
@@ -77,12 +77,14 @@ class GuardOptions:
 
     Attributes:
         modes: `global_state()` of the call that the entry was made for.
+        facts: All that counts of that call; those that `relations_of` lists are enough.
         together: What the guards of one function keep from call to call; they forget together.
         containers_unaliased: What else is checked of a call; None where it is always so.
         within_dynamo: Whether Dynamo's guards ran before, so that only what these do not see is checked here.
     """
 
     modes: Modes
+    facts: Facts
     together: MutableSet[StaticInputCache] | None = None
     containers_unaliased: ContainersUnaliased | None = None
     within_dynamo: bool = False
@@ -100,7 +102,7 @@ def write_guarded(
         body: Appends what runs, and returns.
     """
     writer = _GuardWriter(arguments, signature, options.within_dynamo)
-    read = writer.write_rest() if options.within_dynamo else writer.write(options)
+    read = writer.write_rest(options) if options.within_dynamo else writer.write(options)
     body(writer.source, writer.reads)
     call = writer.source.build()
     if read:
@@ -166,9 +168,8 @@ class _GuardWriter:
         values, leaves = tensors.all_values(), tensors.all_leaves()
         compared = refuse_other_specs(tensors, self.elements)
         read = "\n\n".join(filter(None, (compared, read)))
-        self.refuse_other_numbers(leaves)
-        self.refuse_other_beginnings(values)
-        self.refuse_other_aliasing(values, leaves)
+        self.refuse_other_numbers()
+        self.refuse_other_aliasing(options.facts, values, leaves)
         self.refuse_other_ids(values)
         if options.containers_unaliased is not None:
             unaliased = source.const(options.containers_unaliased, "containers_unaliased")
@@ -176,7 +177,7 @@ class _GuardWriter:
         source.line("if check_only: return None")
         return read
 
-    def write_rest(self) -> str:
+    def write_rest(self, options: GuardOptions) -> str:
         """Writes what is checked where Dynamo has checked each tensor by itself."""
         source, tensors = self.source, self.tensors
         with source.trusted():
@@ -186,25 +187,22 @@ class _GuardWriter:
         values, leaves = tensors.all_values(), tensors.all_leaves()
         for read in tensors.sizes.reads:
             source.line(f"{read.local} = {read.tensor}.{read.kind}({read.dim})")
-        self.refuse_other_beginnings(values)
-        self.refuse_other_aliasing(values, leaves)
+        self.refuse_other_aliasing(options.facts, values, leaves)
         return ""
 
-    def refuse_other_aliasing(self, values: list[str], leaves: list[str]) -> None:
-        """Compares what tensors have to do with one another, and with autograd."""
+    def refuse_other_aliasing(self, facts: Facts, values: list[str], leaves: list[str]) -> None:
+        """Compares the memory of tensors, and what they have to do with one another and with autograd."""
         source, tensors = self.source, self.tensors
         refuse_other_autograd_leaves(source, self.signature, values, tensors.tabled)
         count = len(self.signature.index_map.slots)  # symbolic sizes are among these
         numbered = [*(leaves[slot] for slot in self.signature.leaf_numbers), *leaves[count:]]
-        refuse_other_relations(source, relations_of(self.arguments, Scope.of(self.signature)), values, numbered)
+        refuse_other_relations(source, facts, values, numbered)
 
-    def refuse_other_numbers(self, leaves: list[str]) -> None:
-        """Compares symbolic sizes with what the trace assumed of them, and values that it read."""
+    def refuse_other_numbers(self) -> None:
+        """Compares symbolic sizes with what the trace assumed of them."""
         if self.signature.assumptions.symbols is not None:
             self.source.globals |= {"math": math, "torch": torch}
             self.tensors.sizes.write(self.source, self.signature.assumptions.symbols)
-        for slot, values in self.signature.assumptions.read:
-            self.source.refuse_if(f"{leaves[slot]}.tolist() != {self.source.const(values, 'values')}")
 
     def refuse_other_ids(self, values: list[str]) -> None:
         """Compares that objects know no other tensors by their ids than they knew."""
@@ -229,11 +227,6 @@ class _GuardWriter:
                 names = " or ".join(f"{name!r} in {attributes}" for name in asked[position])
                 tensors.source.refuse_if(names)
                 tensors.objects.tables.append(attributes)
-
-    def refuse_other_beginnings(self, values: list[str]) -> None:
-        """Compares where tensors begin in their storages, if the program depends on it."""
-        for position, path, offset in self.signature.assumptions.beginnings:
-            self.source.refuse_if(f"{values[position]}{path}.storage_offset() != {offset}")
 
     def pinned(self) -> Iterator[tuple[str, object]]:
         """Yields what is the same object at each call: what the function itself holds, and modules."""

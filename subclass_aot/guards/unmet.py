@@ -1,4 +1,4 @@
-"""Finds which assumptions of a trace on sizes, values and places in memory do not hold of a call."""
+"""Finds which assumptions of a trace on sizes do not hold of a call, and numbers that change from call to call."""
 
 from __future__ import annotations
 
@@ -11,13 +11,10 @@ import torch
 
 from subclass_aot.call import Arguments
 from subclass_aot.codegen import Source
-from subclass_aot.facts import Facts, Kind
+from subclass_aot.facts import Facts, Kind, Scope
 from subclass_aot.facts import fact as kinds
-from subclass_aot.flatten import SubclassCreationMeta
-from subclass_aot.meta import Spec
 from subclass_aot.signature import JointSignature
 from subclass_aot.sizes import tensors_of
-from subclass_aot.symbols import is_symbolic, plain
 
 
 def changing_numbers(arguments: Arguments, signature: JointSignature, before: Facts, now: Facts) -> set[str]:
@@ -34,37 +31,10 @@ def changing_numbers(arguments: Arguments, signature: JointSignature, before: Fa
     return {path for path, n in numbers if then.get(path) != n}
 
 
-def symbolic_places(signature: JointSignature) -> dict[str, str]:
-    """Returns every size and stride of the inputs that is a symbol or made of symbols, by its place, with its text.
-
-    Where the context of a wrapper repeats one, that place is named, too. See Note [Sizes in contexts].
-    """
-    if signature.assumptions.symbols is None:
-        return {}
-    found: dict[str, Any] = {}
-    patterns = [pattern for given in signature.inputs for pattern in given.specs]
-    for slot, pattern in zip(signature.index_map.slots, patterns, strict=True):
-        path = signature.path_of(slot.flat)
-        if isinstance(pattern, Spec):
-            found.update({f"{path}.size({dim})": n for dim, n in enumerate(pattern.size)})
-            found.update({f"{path}.stride({dim})": n for dim, n in enumerate(pattern.stride)})
-        elif slot.dim is not None:
-            found[f"{path}.{slot.kind}({slot.dim})"] = pattern
-    texts = {place: signature.assumptions.symbols.text(n) for place, n in found.items() if is_symbolic(plain(n))}
-    for given in signature.inputs:
-        if isinstance(given.meta, SubclassCreationMeta):
-            texts.update(given.meta.symbolic_places(given.path))
-    return texts
-
-
 def unmet(signature: JointSignature, arguments: Arguments) -> list[str]:
-    """Lists what the trace read and assumed that does not hold of a call: beginnings in storages, values, sizes.
-
-    The call fits otherwise. Each is one line.
-    """
-    wrong = signature.begins_elsewhere((*arguments.values, *arguments.views)) + _read_otherwise(signature, arguments)
+    """Lists what the trace assumed of sizes and does not hold of a call, which fits otherwise. Each is one line."""
     if signature.assumptions.symbols is None:
-        return wrong
+        return []
     numbers = {
         f"{path}.{kind}({dim})": n
         for path, tensor, _ in tensors_of(arguments)
@@ -72,7 +42,8 @@ def unmet(signature: JointSignature, arguments: Arguments) -> list[str]:
         for dim, n in enumerate(all_numbers)
     }
     values: dict[str, int] = {}
-    for place, text in symbolic_places(signature).items():
+    wrong = []
+    for place, text in Scope.of(signature).places:
         if text.isidentifier() and text not in values:
             values[text] = numbers[place]
         elif place in numbers and (expected := _evaluated(text, values)) is not None and expected != numbers[place]:
@@ -81,21 +52,6 @@ def unmet(signature: JointSignature, arguments: Arguments) -> list[str]:
     for text, _ in signature.assumptions.symbols.assumptions(values):
         if _evaluated(text, values) is False:
             wrong.append(f"{text} before, not so now, where {where}")
-    return wrong
-
-
-def _read_otherwise(signature: JointSignature, arguments: Arguments) -> list[str]:
-    """Returns the inputs whose values were read while tracing and are others now."""
-    if not signature.assumptions.read:
-        return []
-    plan = arguments.plan
-    paths = [arguments.path_of(s.outer) + "".join(s.path) for s in plan.index_map.slots]
-    now = dict(zip(paths, plan.unwrap(arguments.values), strict=True))
-    wrong = []
-    for slot, values in signature.assumptions.read:
-        path = signature.path_of(slot)
-        if now[path].tolist() != values:
-            wrong.append(f"the values of {path}, which were read while tracing")
     return wrong
 
 

@@ -76,10 +76,10 @@ def _lines(document: dict[str, Json], blobs: Sequence[bytes], size: int) -> Iter
 
 
 def _symbols(written: Json) -> Iterator[str]:
-    """Yields lines on the symbols: `{"SavedSymbols": [sizes, assumed, places]}`."""
+    """Yields lines on the symbols: `{"SavedSymbols": [sizes, assumed]}`."""
     if written is None:
         return
-    sizes, assumed, _ = written["SavedSymbols"]
+    sizes, assumed = written["SavedSymbols"]
     yield "  symbols"
     for number, (where, hint, least, most) in enumerate(size["SavedSize"] for size in sizes):
         up_to = "" if most is None else f", at most {most}"

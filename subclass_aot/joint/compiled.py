@@ -112,8 +112,8 @@ class CompiledJoint(_Callable):
                 return result
         _refuse_within()
         self._refuse_objects()
-        arguments = self.joint.call.refuse_other_values(values, self.joint.signature)
-        self._entry = make_entry(arguments, self.joint.signature, self._graphs, GuardOptions(modes))
+        arguments, facts = self.joint.call.refuse_other_values(values, self.joint.signature)
+        self._entry = make_entry(arguments, self.joint.signature, self._graphs, GuardOptions(modes, facts))
         return _first_call(self._entry, (values, {}, values, None, modes))
 
     def bind(self, fn: Callable[..., Any]) -> BoundJoint:
@@ -166,8 +166,9 @@ class BoundJoint(_Callable):
         _refuse_within()
         with one_at_a_time:
             arguments = Arguments.of(self.fn, args, kwargs, self.joint.call.with_grad).parameters_first()
-            self.joint.call.refuse_other(arguments, self.joint.signature)
-            entry = self._entry = entry_of(self.fn, arguments, self.joint.signature, self._graphs, modes)
+            facts = self.joint.call.refuse_other(arguments, self.joint.signature)
+            options = GuardOptions(modes, facts)
+            entry = self._entry = entry_of(self.fn, arguments, self.joint.signature, self._graphs, options)
         return _first_call(entry, (args, kwargs, *flatten((args, kwargs)), modes))
 
 

@@ -12,13 +12,23 @@ import torch
 from subclass_aot.call import ArgumentPlace, Arguments, HeldPlace, ModulePlace
 from subclass_aot.errors import JointGraphError
 from subclass_aot.facts import Facts, Kind, Modes, Scope, difference, facts_of, global_state, source_of
-from subclass_aot.guards import symbolic_places, unmet
+from subclass_aot.guards import unmet
 from subclass_aot.joint import messages
 from subclass_aot.joint.records import tensor_of
 from subclass_aot.saved import told
 from subclass_aot.signature import JointSignature
 
-_OF_VALUES = (Kind.MODE, Kind.TENSOR, Kind.SAME, Kind.STORAGE, Kind.OFFSET, Kind.BYTES, Kind.HISTORY)
+_OF_VALUES = (
+    Kind.MODE,
+    Kind.TENSOR,
+    Kind.SAME,
+    Kind.STORAGE,
+    Kind.OFFSET,
+    Kind.BYTES,
+    Kind.HISTORY,
+    Kind.BEGINNING,
+    Kind.DATA,
+)
 """The facts of a call that are left when its tensors are given one by one."""
 
 
@@ -63,8 +73,8 @@ class TracedCall:
             kind=_kind(fn),
             order=order,
             names={**names, **{name: name for name in order}},
-            facts=told(facts_of(arguments, modes, Scope.of(signature), symbolic_places(signature))),
-            of_values=_facts_of_values(joined.values, signature),
+            facts=told(facts_of(arguments, modes, Scope.of(signature))),
+            of_values=told(_facts_of_values(joined.values, signature)),
             modes=modes,
             with_grad=arguments.with_grad,
         )
@@ -81,23 +91,29 @@ class TracedCall:
                 given += ", another of that name"
             raise JointGraphError(messages.OTHER_FUNCTION.format(given=given, traced=self.name))
 
-    def refuse_other(self, arguments: Arguments, signature: JointSignature) -> None:
+    def refuse_other(self, arguments: Arguments, signature: JointSignature) -> Facts:
         """Refuses a call of the function that is not as the one that was traced.
+
+        Returns:
+            Its facts.
 
         Raises:
             JointGraphError: It differs; each difference is named.
         """
-        now = told(facts_of(arguments, global_state(), Scope.of(signature), symbolic_places(signature)))
-        found = difference(self.facts, now) or unmet(signature, arguments)
+        now = facts_of(arguments, global_state(), Scope.of(signature))
+        found = difference(self.facts, told(now)) or unmet(signature, arguments)
         assigned = sorted(signature.assigned_paths)
         changed = [path for path in assigned if any(line.startswith(f"{path}: ") for line in found)]
         _refuse(found, changed)
+        return now
 
-    def refuse_other_values(self, values: tuple[torch.Tensor, ...], signature: JointSignature) -> Arguments:
+    def refuse_other_values(
+        self, values: tuple[torch.Tensor, ...], signature: JointSignature
+    ) -> tuple[Arguments, Facts]:
         """Takes values apart that stand for the tensors of the call, one by one, in their order.
 
         Returns:
-            The call of a function of these values.
+            The call of a function of these values, and its facts.
 
         Raises:
             JointGraphError: They are not as those that were traced; each difference is named.
@@ -107,10 +123,9 @@ class TracedCall:
             raise JointGraphError(
                 messages.NUMBER_OF_VALUES.format(given=len(values), expected=len(self.order), names=names)
             )
-        arguments = Arguments.of(_nothing, values, {})
-        found = difference(self.of_values, _facts_of_values(values, signature))
-        _refuse(found or signature.begins_elsewhere(arguments.values))
-        return arguments
+        now = _facts_of_values(values, signature)
+        _refuse(difference(self.of_values, told(now)))
+        return Arguments.of(_nothing, values, {}), now
 
 
 def _facts_of_values(values: Sequence[torch.Tensor], signature: JointSignature) -> Facts:
@@ -119,8 +134,8 @@ def _facts_of_values(values: Sequence[torch.Tensor], signature: JointSignature) 
     paths = [given.path for given in signature.inputs]
     places = tuple(ArgumentPlace(i, path) for i, path in enumerate(paths)) + arguments.places[len(paths) :]
     scope = Scope.of(signature)._replace(views=())
-    found = facts_of(dataclasses.replace(arguments, places=places), global_state(), scope, symbolic_places(signature))
-    return told(tuple([fact for fact in found if fact.kind in _OF_VALUES]))
+    found = facts_of(dataclasses.replace(arguments, places=places), global_state(), scope)
+    return tuple([fact for fact in found if fact.kind in _OF_VALUES])
 
 
 def _kind(fn: object) -> object:

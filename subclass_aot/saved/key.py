@@ -58,7 +58,9 @@ def key_of(facts: Iterable[Fact]) -> Key:
         if text is None:
             continue
         texts = key.call if fact.of_call else key.function
-        name = f"{fact.place}: {fact.kind.value}" + (f" in {fact.within}" if fact.within else "")
+        name = f"{fact.place}: {fact.kind.value}"
+        if fact.within and not fact.within[0].isdigit():  # positions of tensors say nothing
+            name += f" in {fact.within}"
         while name in texts:
             name += ", again"
         texts[name] = text
@@ -90,7 +92,7 @@ class _Writer:
         match fact.kind:
             case Kind.STRUCTURE:
                 return self._structure(value)
-            case Kind.MODE | Kind.VALUE | Kind.KEYS | Kind.LIMIT:
+            case Kind.MODE | Kind.VALUE | Kind.KEYS | Kind.LIMIT | Kind.DATA:
                 return self._constant(value)
             case Kind.CLASS | Kind.CODE:
                 return self._code(value)
@@ -111,7 +113,7 @@ class _Writer:
                 return None
             case (
                 Kind.LENGTH | Kind.NAMES | Kind.CHILDREN | Kind.SAME | Kind.VIEW | Kind.STORAGE | Kind.OFFSET
-                | Kind.BYTES | Kind.HISTORY | Kind.TWICE
+                | Kind.BEGINNING | Kind.BYTES | Kind.HISTORY | Kind.TWICE
             ):  # fmt: skip
                 return str(value)
             case _:

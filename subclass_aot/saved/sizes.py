@@ -6,7 +6,7 @@ makes them again, and the guard prints those.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -42,20 +42,14 @@ class SavedSymbols:
     Attributes:
         sizes: The symbols.
         assumed: What was assumed of them, in order, as lists of words.
-        places: The sizes and strides of the inputs that are made of symbols, each with its text.
     """
 
     sizes: tuple[SavedSize, ...]
     assumed: tuple[Any, ...]
-    places: dict[str, str]
 
 
-def saved_symbols(symbols: Symbols, places: Mapping[str, str]) -> SavedSymbols:
+def saved_symbols(symbols: Symbols) -> SavedSymbols:
     """Returns the symbols of a signature as a record.
-
-    Args:
-        symbols: The symbols.
-        places: The sizes and strides of the inputs that are made of them.
 
     Raises:
         Refused: Another solver does not come to the same, or there is what a record cannot have.
@@ -64,7 +58,7 @@ def saved_symbols(symbols: Symbols, places: Mapping[str, str]) -> SavedSymbols:
     known = _torch.sizes_of(symbols.env, names)
     sizes = tuple(SavedSize(known[name][1], known[name][0], *ranges[symbol]) for symbol, name in names.items())
     assumed = tuple(words_of(guard, symbols) for guard in _torch.guards_of(symbols.env))
-    saved = SavedSymbols(sizes, assumed, dict(places))
+    saved = SavedSymbols(sizes, assumed)
     with at("again"):
         again = symbols_of(saved)
     mine, other = ({text for text, _ in each.assumptions()} for each in (symbols, again))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Sequence
 
 from torch import fx
 
 from subclass_aot.call import Arguments
 from subclass_aot.facts import Modes, Scope, facts_of, is_of_call, words
-from subclass_aot.guards import symbolic_places
 from subclass_aot.plain_values import Json
 from subclass_aot.refused import at
 from subclass_aot.runtime import Graphs
@@ -39,7 +38,7 @@ def encode_specialization(specialization: Specialization, encoder: Encoder, blob
     key = key_of(specialization.facts)
     encoder.symbols = symbols = signature.assumptions.symbols
     with at("symbols"):
-        of_symbols = None if symbols is None else saved_symbols(symbols, symbolic_places(signature))
+        of_symbols = None if symbols is None else saved_symbols(symbols)
         written_symbols = encoder.write(of_symbols)
     with at("signature"):
         written = encode_signature(signature, encoder)
@@ -80,16 +79,6 @@ class SavedSpecialization:
         self._written, self._specs, self._blobs = written, specs, blobs
         with at("symbols"):
             self.symbols: SavedSymbols | None = Decoder([]).read(written["symbols"])
-
-    @property
-    def places(self) -> dict[str, str]:
-        """The sizes and strides that are no part of the key, and their texts."""
-        return {} if self.symbols is None else self.symbols.places
-
-    @property
-    def what_counts(self) -> Hashable:
-        """What of a call counts, and how."""
-        return self.scope, tuple(self.places.items())
 
     def differences(self, key: Key, has_function: bool) -> list[str]:
         """Returns what differs between the call that was compiled and another one, each as one line.
@@ -155,4 +144,4 @@ def key_of_call(arguments: Arguments, state: Modes, saved: SavedSpecialization) 
     Raises:
         Refused: It has something that no file has.
     """
-    return key_of(facts_of(arguments, state, saved.scope, saved.places))
+    return key_of(facts_of(arguments, state, saved.scope))

@@ -89,7 +89,7 @@ MODES: dict[str, Callable[[], Any]] = {
 }
 
 CHOICES: dict[str, tuple[Any, ...]] = {
-    "program": ("reads", "writes"),
+    "program": ("reads", "writes", "begins"),
     "kind": tuple(TENSORS),
     "view": tuple(VIEWS),
     "other": (*VIEWS, "same"),
@@ -219,7 +219,10 @@ class World:
                 y.mul_(2)
             return result, y + 1, x + 0
 
-        self.programs = {"reads": reads, "writes": writes}
+        def begins(x: Any, y: Any, objects: Any, number: Any, lists: Any) -> Any:
+            return compute(module, x, y, objects, number, lists) + y.storage_offset()
+
+        self.programs = {"reads": reads, "writes": writes, "begins": begins}
 
     def call(self, choices: dict[str, Any]) -> tuple[Any, ...]:
         """Makes the arguments, and gives the module the state of these choices."""

@@ -35,6 +35,7 @@ BASES: dict[str, Choices] = {
     "a wrapper of another library": {"kind": "tagged"},
     "a context that is changed": {"kind": "tagged held"},
     "writes": {"program": "writes"},
+    "where one begins is read": {"program": "begins", "other": "back"},
 }  # fmt: skip
 
 
@@ -51,7 +52,7 @@ def answers(specialization: Specialization, fn: Callable[..., Any], call: tuple[
     leaves, treespec = flatten((call, {}))
     state = global_state()
     arguments = Arguments.of(fn, call, {})
-    facts = facts_of(arguments, state, specialization.scope, specialization.places)
+    facts = facts_of(arguments, state, specialization.scope)
     unlike = unmet(specialization.signature, arguments)
     before, now = key_of(specialization.facts), key_of(facts)
     told = [tuple(f for f in each if f.kind is not Kind.IDENTITY) for each in (specialization.facts, facts)]
@@ -117,3 +118,17 @@ changes = st.lists(st.sampled_from([(name, x) for name, xs in CHOICES.items() fo
 @given(calls, changes)
 def test_random_calls(a: Choices, changed: list[tuple[str, Any]]) -> None:
     assert disagreement(a, a | dict(changed) | {"program": a["program"]}) == ""
+
+
+@pytest.mark.parametrize("lengths", [[2, 3, 4], [4, 3, 2], [2, 4, 3]])
+def test_values_that_are_read_while_tracing(lengths: list[int]) -> None:
+    compiled = aot_compile(lambda x: [part * 2 for part in x.unbind()], dynamic=False)
+    compiled(jagged([2, 3, 4]))
+    specialization = compiled._specializations.latest
+    assert specialization is not None
+    assert set(answers(specialization, compiled.fn, (jagged(lengths),)).values()) == {lengths == [2, 3, 4]}
+
+
+def jagged(lengths: list[int]) -> torch.Tensor:
+    values, offsets = torch.arange(float(sum(lengths))), torch.tensor([0, *lengths]).cumsum(0)
+    return torch.nested.nested_tensor_from_jagged(values, offsets, max_seqlen=4)

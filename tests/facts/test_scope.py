@@ -41,8 +41,16 @@ def test_where_wrappers_begin() -> None:
     assert scope(lambda x: x * 2, TwoTensor(x[:2], x[:2])).offsets == ()
     nested = TwoTensor(TwoTensor(x[:2], x[:2]), TwoTensor(x[2:4], x[2:4]))
     assert scope(lambda x: x * 2, nested).offsets == ((0, ".b"),)
+    assert scope(lambda x: x.b.a + x.storage_offset(), nested).beginnings == ((0, ""),)
 
 
-@pytest.mark.parametrize("made", [Scope(), Scope(("a",), False, ((0, 1),), (2,), False, False, ("p",), ((0, ("n",)),))])
+@pytest.mark.parametrize(
+    "made",
+    [
+        Scope(),
+        Scope(("a",), False, ((0, 1),), (2,), False, False, ("p",), ((0, ("n",)),)),
+        Scope(offsets=((0, ".b"),), beginnings=((1, ""),), data=(2,), places=(("args[0].size(0)", "s0"),)),
+    ],
+)
 def test_it_goes_through_json(made: Scope) -> None:
     assert Scope.read(json.loads(json.dumps(made))) == made

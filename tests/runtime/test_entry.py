@@ -10,7 +10,7 @@ import torch
 from subclass_aot import TwoTensor
 from subclass_aot.backends import BACKENDS, compiled
 from subclass_aot.call import Arguments, flatten
-from subclass_aot.facts import global_state
+from subclass_aot.facts import Scope, facts_of, global_state
 from subclass_aot.guards import MISS, GuardOptions
 from subclass_aot.runtime import CompiledGraphs, Entry, backward_inputs, make_entry, split
 from subclass_aot.trace import Attempt, trace_arguments
@@ -29,7 +29,8 @@ def entry_of(function: Any, *args: Any) -> Entry:
     backward = None
     if graphs.backward is not None:
         backward = compiled(backend, graphs.backward, backward_inputs(graphs, graphs.backward), True)
-    return make_entry(arguments, trace.signature, CompiledGraphs(graphs, forward, backward), GuardOptions(state))
+    guard = GuardOptions(state, facts_of(arguments, state, Scope.of(trace.signature)))
+    return make_entry(arguments, trace.signature, CompiledGraphs(graphs, forward, backward), guard)
 
 
 def run(entry: Entry, *args: Any, **options: Any) -> Any:

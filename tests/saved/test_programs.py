@@ -115,7 +115,7 @@ def test_signatures_that_differ_in_where_an_input_begins(tmp_path: Path, monkeyp
     for loaded in (sa.load(tmp_path / "file.sa", fn, trust=True), sa.load(tmp_path / "file.sa", trust=True)):
         for _ in range(2):
             assert [_bits(loaded(x)) for x in calls] == [_bits(result) for result in expected]
-    with pytest.raises(CompiledFileError, match=r"storage offset of args\[0\]: \d before, 3 now"):
+    with pytest.raises(CompiledFileError, match=r"args\[0\]: storage offset: \d in the file, 3 now"):
         loaded(memory[3:7])
 
 

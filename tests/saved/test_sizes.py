@@ -139,7 +139,7 @@ def test_symbols_are_made_again() -> None:
     symbols = Symbols()
     a, b = symbols.size(8, "x.size(0)"), symbols.size(6, "x.size(1)")
     assert a % 2 == 0 and a // 2 < b and a * b != 7
-    record = saved_symbols(symbols, {"x.size(0)": "s0"})
+    record = saved_symbols(symbols)
     again = symbols_of(record)
     assert [t for t, _ in again.assumptions()] == [t for t, _ in symbols.assumptions()]
     assert record.sizes[0] == SavedSize("x.size(0)", 8, 4, None) or record.sizes[0].hint == 8
@@ -155,20 +155,20 @@ SIZES = (SavedSize("x.size(0)", 8, 2, None), SavedSize("x.size(1)", 6, 2, None))
 )
 def test_what_is_no_size_is_refused(written: Any) -> None:
     with pytest.raises(Refused):
-        number_of(written, symbols_of(SavedSymbols(SIZES, (), {})))
+        number_of(written, symbols_of(SavedSymbols(SIZES, ())))
 
 
 def test_what_is_true_of_any_sizes_is_no_assumption() -> None:
-    symbols = symbols_of(SavedSymbols(SIZES, (["Equality", 1, 1], ["StrictLessThan", 0, "s1"]), {}))
+    symbols = symbols_of(SavedSymbols(SIZES, (["Equality", 1, 1], ["StrictLessThan", 0, "s1"])))
     assert symbols.assumptions() == [("s0 >= 2", ""), ("s1 >= 2", "")]
 
 
 @pytest.mark.parametrize(
     "record",
     [
-        SavedSymbols((SavedSize("x", 8, 9, None),), (), {}),
-        SavedSymbols((SavedSize("x", 8, 2, 7),), (), {}),
-        SavedSymbols(SIZES, (["Equality", "s0", 7],), {}),
+        SavedSymbols((SavedSize("x", 8, 9, None),), ()),
+        SavedSymbols((SavedSize("x", 8, 2, 7),), ()),
+        SavedSymbols(SIZES, (["Equality", "s0", 7],)),
     ],
 )
 def test_what_are_no_symbols_is_refused(record: SavedSymbols) -> None:
