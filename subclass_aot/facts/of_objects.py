@@ -91,11 +91,12 @@ class ObjectReader:
             where = f"{path}[{i}]" if is_tensor or kind in HOOKS else table.path(path, key)
             if isinstance(key, nodes.TensorAt):
                 self._node(f"a key of {where}", key, of_call, f"{within}, {i}")
+            at = f"{within}, {key if isinstance(key, str) else i}"  # attributes have no order that counts
             number = node.value if isinstance(node, nodes.ValueAt) else None
             if type(number) is int and (told := hash_of(holder.value, number)) is not None:
-                self._found.append(Fact(where, Kind.VALUE, told, of_call, f"{within}, {i}"))
+                self._found.append(Fact(where, Kind.VALUE, told, of_call, at))
             else:
-                self._node(where, node, of_call, f"{within}, {i}")
+                self._node(where, node, of_call, at)
 
     def _members(self, holder: Holder, entries: Entries, of_call: bool, within: str) -> None:
         """Notes what a set holds, which has no order. Objects in it must be the same ones."""

@@ -102,7 +102,8 @@ def same_contents(
 def same_keys(mapping: dict[Any, Any], keys: tuple[Any, ...]) -> bool:
     """Returns whether a dict has these keys, in this order."""
     found = tuple(Table.methods_of(mapping).keys(mapping))
-    return found == keys and all(type(a) is type(b) for a, b in zip(found, keys, strict=True))
+    pairs = zip(found, keys, strict=False)
+    return found == keys and all(type(a) is type(b) is str or same_constant(a, b) for a, b in pairs)
 
 
 def elements_of(holder: list[Any] | deque[Any]) -> list[Any]:

@@ -110,7 +110,7 @@ class _Writer:
             case Kind.GRADIENTS:
                 raise Refused(_GRADIENTS)
             case Kind.IDENTITY | Kind.ADDRESS:
-                return None
+                return None if fact.kind is Kind.IDENTITY else "known by its id"
             case (
                 Kind.LENGTH | Kind.NAMES | Kind.CHILDREN | Kind.SAME | Kind.VIEW | Kind.STORAGE | Kind.OFFSET
                 | Kind.BEGINNING | Kind.BYTES | Kind.HISTORY | Kind.TWICE

@@ -151,6 +151,12 @@ CHOICES: dict[str, tuple[Any, ...]] = {
         "not a number",
         "key that is a tensor",
         "another such key",
+        "a pair for a key",
+        "another pair for a key",
+        "two attributes",
+        "two attributes, turned",
+        "knows the tensor",
+        "knows another tensor",
     ),
     "number": (1, 1.0, True, 2),
     "shared list": (False, True),
@@ -275,6 +281,14 @@ class Slots:
 class OwnNumber(int): ...
 
 
+KNOWN = torch.ones(1)
+
+
+class Knows:
+    def __init__(self, known: torch.Tensor, tensor: torch.Tensor) -> None:
+        self.numbers, self.tensor = {id(known): 1}, tensor
+
+
 class Pair(NamedTuple):
     one: int
     other: list[int]
@@ -340,6 +354,12 @@ OBJECTS: dict[str, Callable[[], Any]] = {
     "not a number": lambda: [float("nan")],
     "key that is a tensor": lambda: {torch.ones(1): 1, "a": 2},
     "another such key": lambda: {"a": 2, torch.ones(1): 1},
+    "a pair for a key": lambda: types.SimpleNamespace(of={(1, 2): 1}),
+    "another pair for a key": lambda: types.SimpleNamespace(of={(1, 2.0): 1}),
+    "two attributes": lambda: types.SimpleNamespace(a=1, b=2),
+    "two attributes, turned": lambda: types.SimpleNamespace(b=2, a=1),
+    "knows the tensor": lambda: Knows(KNOWN, KNOWN),
+    "knows another tensor": lambda: Knows(KNOWN, torch.ones(1)),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -108,6 +109,12 @@ def test_calls_that_differ_in_one_thing(base: str, name: str, option: Any) -> No
     if name != "program":
         found = disagreement(a, b), disagreement(b, a)
         assert found == ("", "")
+
+
+@pytest.mark.parametrize(("one", "other"), [*itertools.pairwise(CHOICES["objects"])])
+def test_objects_that_are_alike(one: str, other: str) -> None:
+    a, b = PLAIN | {"objects": one}, PLAIN | {"objects": other}
+    assert (disagreement(a, b), disagreement(b, a)) == ("", "")
 
 
 calls = st.fixed_dictionaries({name: st.sampled_from(options) for name, options in CHOICES.items()})

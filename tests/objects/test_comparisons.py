@@ -107,5 +107,6 @@ def test_long_dicts_are_compared_below_their_classes(make: Any) -> None:
     assert items_of(holder) == ["a", 1.0, 1, "b"]
     assert same_keys(holder, ("a", 1)) and same_contents(holder, ("a", 1), (1.0, "b"))
     assert not same_keys(holder, (1, "a")) and not same_keys(holder, ("a", True)) and not same_keys(holder, ("a",))
+    assert same_keys({(1, 2): 0}, ((1, 2),)) and not same_keys({(1, 2.0): 0}, ((1, 2),))
     assert not same_contents(holder, ("a", True), (1.0, "b")) and not same_contents(holder, ("a", 1), (1, "b"))
     assert not same_contents(holder, ("a",), (1.0,))
