@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 import types
+import weakref
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -89,7 +91,7 @@ MODES: dict[str, Callable[[], Any]] = {
 }
 
 CHOICES: dict[str, tuple[Any, ...]] = {
-    "program": ("reads", "writes", "begins"),
+    "program": ("reads", "writes", "begins", "appends"),
     "kind": tuple(TENSORS),
     "view": tuple(VIEWS),
     "other": (*VIEWS, "same"),
@@ -157,6 +159,18 @@ CHOICES: dict[str, tuple[Any, ...]] = {
         "two attributes, turned",
         "knows the tensor",
         "knows another tensor",
+        "an object in a set",
+        "another object in a set",
+        "a pair with an object in a set",
+        "a weak reference",
+        "another weak reference",
+        "an object for a key",
+        "another object for a key",
+        "data of a class",
+        "other data of a class",
+        "more data of a class",
+        "an enum",
+        "another one of an enum",
     ),
     "number": (1, 1.0, True, 2),
     "shared list": (False, True),
@@ -228,7 +242,12 @@ class World:
         def begins(x: Any, y: Any, objects: Any, number: Any, lists: Any) -> Any:
             return compute(module, x, y, objects, number, lists) + y.storage_offset()
 
-        self.programs = {"reads": reads, "writes": writes, "begins": begins}
+        def appends(x: Any, y: Any, objects: Any, number: Any, lists: Any) -> Any:
+            result = compute(module, x, y, objects, number, lists)
+            lists[0].append(2)
+            return result + len(lists[1])
+
+        self.programs = {"reads": reads, "writes": writes, "begins": begins, "appends": appends}
 
     def call(self, choices: dict[str, Any]) -> tuple[Any, ...]:
         """Makes the arguments, and gives the module the state of these choices."""
@@ -285,8 +304,28 @@ KNOWN = torch.ones(1)
 
 
 class Knows:
-    def __init__(self, known: torch.Tensor, tensor: torch.Tensor) -> None:
-        self.numbers, self.tensor = {id(known): 1}, tensor
+    def __init__(self, known: torch.Tensor, other: Any) -> None:
+        self.numbers, self.other = {id(known): 1}, other
+
+
+KEY, OTHER_KEY = Knows(KNOWN, 1), Knows(KNOWN, 2)
+
+
+class Color(enum.Enum):
+    RED = 1
+    BLUE = 2
+
+
+class WithData:
+    size = 1
+
+
+def with_data(**data: int) -> WithData:
+    for name in [name for name in vars(WithData) if not name.startswith("__")]:
+        delattr(WithData, name)
+    for name, value in data.items():
+        setattr(WithData, name, value)
+    return WithData()
 
 
 class Pair(NamedTuple):
@@ -356,6 +395,18 @@ OBJECTS: dict[str, Callable[[], Any]] = {
     "another such key": lambda: {"a": 2, torch.ones(1): 1},
     "a pair for a key": lambda: types.SimpleNamespace(of={(1, 2): 1}),
     "another pair for a key": lambda: types.SimpleNamespace(of={(1, 2.0): 1}),
+    "an object in a set": lambda: Knows(KNOWN, {KEY}),
+    "another object in a set": lambda: Knows(KNOWN, {OTHER_KEY}),
+    "a pair with an object in a set": lambda: Knows(KNOWN, {(1, KEY)}),
+    "a weak reference": lambda: Knows(KNOWN, weakref.ref(KEY)),
+    "another weak reference": lambda: Knows(KNOWN, weakref.ref(OTHER_KEY)),
+    "an object for a key": lambda: Knows(KNOWN, {KEY: 1}),
+    "another object for a key": lambda: Knows(KNOWN, {OTHER_KEY: 1}),
+    "data of a class": lambda: with_data(size=1),
+    "other data of a class": lambda: with_data(size=2),
+    "more data of a class": lambda: with_data(size=1, more=1),
+    "an enum": lambda: Knows(KNOWN, Color.RED),
+    "another one of an enum": lambda: Knows(KNOWN, Color.BLUE),
     "two attributes": lambda: types.SimpleNamespace(a=1, b=2),
     "two attributes, turned": lambda: types.SimpleNamespace(b=2, a=1),
     "knows the tensor": lambda: Knows(KNOWN, KNOWN),

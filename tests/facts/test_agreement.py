@@ -37,6 +37,7 @@ BASES: dict[str, Choices] = {
     "a context that is changed": {"kind": "tagged held"},
     "writes": {"program": "writes"},
     "where one begins is read": {"program": "begins", "other": "back"},
+    "lists that are changed": {"program": "appends"},
 }  # fmt: skip
 
 
