@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import types
 from collections import defaultdict, deque
 from collections.abc import Iterable
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
+from subclass_aot.bytecode import names_in
 from subclass_aot.codegen import GuardedSource
 from subclass_aot.objects.comparisons import (
     elements_of,
@@ -28,6 +30,8 @@ from subclass_aot.tables import HOOKS, UNSEEN, Table
 from subclass_aot.weak import REFERENT, is_weak, referent
 
 _ABSENT = object()
+_ASKING = frozenset({"getattr", "hasattr", "vars", "dir", "__dict__", "AttributeError", "Exception"})
+"""Names by which a function asks whether there is an attribute."""
 _MANY = 16
 """From how many Python values on a list or dict is compared at once."""
 
@@ -193,9 +197,15 @@ class ObjectGuards:
             self.holder(name, node.position)
 
     def matters(self, holder: Holder) -> bool:
-        """Returns whether there is something to compare: most functions hold nothing."""
+        """Returns whether there is something to compare: most functions hold nothing, and nobody asks them."""
         bare = isinstance(holder.value, types.FunctionType) and not any(entries for _, entries in holder.tables)
-        return not bare or holder.path in self.written
+        return not bare or holder.path in self.written or self._asks
+
+    @functools.cached_property
+    def _asks(self) -> bool:
+        """Whether a function of the call may ask for an attribute that is not there."""
+        functions = [h.value for h in self.objects.holders if isinstance(h.value, types.FunctionType)]
+        return any(not _ASKING.isdisjoint(names_in(function.__code__)) for function in functions)
 
     def holder(self, name: str, position: int) -> None:
         """Compares what an object in a local holds, table by table."""

@@ -181,3 +181,31 @@ def test_a_long_dict_may_have_a_tensor_for_a_key(count: int) -> None:
     holder.table["0"] = 5
     compiled(x, holder)
     assert len(compiled.recompiles) == 1
+
+
+def plain(x: torch.Tensor) -> torch.Tensor:
+    return x
+
+
+def reads_attribute(x: torch.Tensor) -> Any:
+    return plain(x) * getattr(plain, "factor", 5)
+
+
+def tries_attribute(x: torch.Tensor, held: Any) -> Any:
+    try:
+        return held.of(x) * held.of.factor
+    except AttributeError:
+        return x * 5
+
+
+@pytest.mark.parametrize(
+    ("fn", "more"),
+    [(reads_attribute, ()), (tries_attribute, (types.SimpleNamespace(of=plain),))],
+    ids=["global", "held"],
+)
+def test_an_attribute_that_a_function_gets_later(fn: Any, more: Any) -> None:
+    compiled = aot_compile(fn)
+    for factor in (None, 3, None):
+        vars(plain).clear() if factor is None else setattr(plain, "factor", factor)
+        assert torch.equal(compiled(B, *more), fn(B, *more))
+    assert len(compiled.recompiles) == 1
