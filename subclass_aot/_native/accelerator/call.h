@@ -14,7 +14,7 @@ class Call {
       : promise_(promise), served_(served), stack_(stack), first_(stack.size() - promise.arguments) {}
 
   // Whether the arguments may be served here, as far as can be told without Python.
-  bool looks_plain() {
+  bool is_plain() {
     for (size_t i = 0; i < promise_.arguments; i++) {
       const c10::IValue& value = stack_[first_ + i];
       if (value.isTensor()) {
@@ -307,40 +307,40 @@ class Call {
   at::Tensor wrap(at::Tensor* inner, bool is_view) const {
     const auto* viewed = is_view ? impl_at(promise_.viewed) : nullptr;
     Ref proto = Ref::of(object_of(impl_at(wrappers_[0])));
-    if (!entry_->keeps_look && entry_->asks_outer) {
+    if (!entry_->keeps_metadata && entry_->asks_outer) {
       return wrap_by_rule(proto.get(), inner, viewed);
     }
-    if (!entry_->keeps_look && !is_open(inner[0])) {
+    if (!entry_->keeps_metadata && !is_open(inner[0])) {
       return wrap_in_python(proto.get(), inner, viewed);
     }
-    const auto* like = entry_->keeps_look ? impl_at(wrappers_[0]) : inner[0].unsafeGetTensorImpl();
-    return wrap_like(proto.get(), inner, viewed, OuterLook(*like));
+    const auto* like = entry_->keeps_metadata ? impl_at(wrappers_[0]) : inner[0].unsafeGetTensorImpl();
+    return wrap_like(proto.get(), inner, viewed, OuterMetadata(*like));
   }
 
-  // The class has a rule for what its wrappers look like: it is asked, or it has been, of what looks the same.
+  // The class has a rule for the metadata of its wrappers: it is asked, or it has been, of the same metadata inside.
   at::Tensor wrap_by_rule(PyObject* proto, at::Tensor* inner, const c10::TensorImpl* viewed) const {
-    LookKey key;
+    MetadataKey key;
     std::vector<Ref> held;
-    if (!entry_->may_remember || !entry_->looks.on(entry_->cls) || !look_key(proto, inner, key, held)) {
+    if (!entry_->may_remember || !entry_->answers.on(entry_->cls) || !metadata_key(proto, inner, key, held)) {
       return wrap_in_python(proto, inner, viewed);
     }
-    if (const OuterLook* found = entry_->looks.find(key)) {
-      OuterLook look = *found; // whoever runs meanwhile may change the table
-      return wrap_like(proto, inner, viewed, look);
+    if (const OuterMetadata* found = entry_->answers.find(key)) {
+      OuterMetadata metadata = *found; // whoever runs meanwhile may change the table
+      return wrap_like(proto, inner, viewed, metadata);
     }
-    auto version = entry_->looks.version(); // of which that is said, whoever changes the class meanwhile
+    auto version = entry_->answers.version(); // of which that is said, whoever changes the class meanwhile
     at::Tensor made = wrap_in_python(proto, inner, viewed);
     Ref object = Ref::of(object_of(made.unsafeGetTensorImpl()));
-    PyObject* is_new = entry_->looks.is_new() ? Py_True : Py_False;
+    PyObject* is_new = entry_->answers.is_new() ? Py_True : Py_False;
     Ref may = kept(PyObject_CallFunctionObjArgs(entry_->may_remember.get(), object.get(), is_new, nullptr));
     if (may.get() == Py_True && entry_->cls->tp_version_tag == version && is_open(made)) {
-      entry_->looks.add(key, *made.unsafeGetTensorImpl());
+      entry_->answers.add(key, *made.unsafeGetTensorImpl());
     }
     return made;
   }
 
-  // What results look like inside, and the context that they get; false where that is not all that a rule may see.
-  bool look_key(PyObject* proto, const at::Tensor* inner, LookKey& key, std::vector<Ref>& held) const {
+  // The metadata of results inside, and the context that they get; false where that is not all that a rule may see.
+  bool metadata_key(PyObject* proto, const at::Tensor* inner, MetadataKey& key, std::vector<Ref>& held) const {
     for (size_t i = 0; i < fields_.size(); i++) {
       auto* impl = inner[i].unsafeGetTensorImpl();
       if (!inner[i].defined() || impl->is_python_dispatch() || !is_open(inner[i])) {
@@ -363,7 +363,7 @@ class Call {
     return true;
   }
 
-  at::Tensor wrap_like(PyObject* proto, at::Tensor* inner, const c10::TensorImpl* viewed, const OuterLook& like) const {
+  at::Tensor wrap_like(PyObject* proto, at::Tensor* inner, const c10::TensorImpl* viewed, const OuterMetadata& like) const {
     c10::Storage storage = viewed != nullptr
         ? viewed->unsafe_storage()
         : outer_storage(

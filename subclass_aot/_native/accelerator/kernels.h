@@ -47,7 +47,7 @@ class Kernel final : public c10::OperatorKernel {
       return false;
     }
     Call call(promise_, *served_, stack);
-    if (!call.looks_plain()) {
+    if (!call.is_plain()) {
       return false;
     }
     {

@@ -12,8 +12,8 @@ import torch
 import subclass_aot as sa
 from subclass_aot import Int8Weight
 from subclass_aot.wrapper import Outer, WrapperTensor
-from subclass_aot.wrapper.declare.looks import is_told_by_looks, reads_looks_alone
 from subclass_aot.wrapper.declare.outer import rule_or_product
+from subclass_aot.wrapper.declare.outer_answers import follows_from_metadata, reads_metadata_alone
 from subclass_aot.wrapper.serve import kernels
 from tests.native.both_ways import served
 
@@ -23,7 +23,7 @@ times = 1
 
 
 def with_rule(rule: Any) -> Any:
-    """A class of two fields and a number whose wrappers look as the rule says."""
+    """A class of two fields and a number whose wrappers have the metadata that the rule says."""
 
     class Ruled(WrapperTensor, fallback="each"):
         left: torch.Tensor
@@ -80,16 +80,16 @@ MORE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("which", ALONE)
-def test_rules_that_read_looks_alone(which: str) -> None:
+def test_rules_that_read_metadata_alone(which: str) -> None:
     cls = with_rule(ALONE[which])
-    assert reads_looks_alone(cls)
+    assert reads_metadata_alone(cls)
     for left, right in ((torch.ones(3), torch.ones(3)), (torch.ones(2, 3), torch.ones(4, 2).half().t())):
-        assert is_told_by_looks(cls(left, right, 2))
+        assert follows_from_metadata(cls(left, right, 2))
 
 
 @pytest.mark.parametrize("which", MORE)
 def test_rules_that_read_more(which: str) -> None:
-    assert not reads_looks_alone(with_rule(MORE[which]))
+    assert not reads_metadata_alone(with_rule(MORE[which]))
 
 
 def test_rules_that_are_no_functions() -> None:
@@ -97,7 +97,7 @@ def test_rules_that_are_no_functions() -> None:
         left: torch.Tensor
 
     Ruled.outer = rule_or_product(functools.partial(ALONE["a dtype of torch"]))  # type: ignore[assignment]
-    assert not reads_looks_alone(Ruled)
+    assert not reads_metadata_alone(Ruled)
 
 
 def test_a_name_of_a_tensor_that_the_class_defines() -> None:
@@ -105,12 +105,12 @@ def test_a_name_of_a_tensor_that_the_class_defines() -> None:
         def size(self, *dim: int) -> Any:
             return (times,) if not hasattr(self, "_version") else torch.Tensor.size(self, *dim)
 
-    assert not reads_looks_alone(Sized)
+    assert not reads_metadata_alone(Sized)
 
 
 def test_classes_of_the_library() -> None:
     for cls in (Int8Weight, sa.Int4Weight):
-        assert reads_looks_alone(cls)
+        assert reads_metadata_alone(cls)
 
 
 VALUES: dict[str, Any] = {
@@ -124,11 +124,11 @@ VALUES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("which", VALUES)
-def test_values_are_not_in_a_look(which: str) -> None:
+def test_values_are_no_metadata(which: str) -> None:
     """Such a rule is asked each time."""
     cls = with_rule(VALUES[which])
     made = cls(torch.ones(3, dtype=torch.int64), torch.tensor(3))
-    assert not is_told_by_looks(made)
+    assert not follows_from_metadata(made)
     program: Callable[[], Any] = lambda: [cls(made.left, made.right + i) * 1 for i in range(3)]  # noqa: E731
     if kernels.INSTALLED:
         served(program)
@@ -161,7 +161,7 @@ def left_like(left: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 @needs_kernels
-def test_more_looks_than_are_remembered() -> None:
+def test_more_answers_than_are_remembered() -> None:
     cls = with_rule(ALONE["another dtype"])
     program = lambda: [cls(torch.ones(n), torch.ones(n).double()).neg() for n in (*range(500), *range(40))]  # noqa: E731
     assert served(program)["aten::neg"] == 540
