@@ -324,7 +324,7 @@ class CompiledFunction(Generic[_P, _R]):
         return Arguments.of(self.fn, args, kwargs, self._with_grad, self._changing)
 
     def _begin(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], with_grad: bool = False, failure: Exception | None = None
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], with_grad: bool, failure: Exception | None
     ) -> Attempt | None:
         """Begins to compile for a call. What does not go with symbolic sizes is compiled for these sizes alone."""
         if isinstance(failure, _FailedWithValues):

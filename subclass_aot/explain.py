@@ -82,7 +82,7 @@ def _section(specialization: Specialization) -> list[str]:
     for mutation in signature.mutations.of_inputs:
         lines += _mutations(signature, mutation)
     for base in signature.mutations.bases:
-        lines.append(f"one storage in the graph: {', '.join(_leaf(signature, slot) for slot in base.slots)}")
+        lines.append(f"one storage in the graph: {', '.join(map(signature.path_of, base.slots))}")
     lines.append(f"forward graph: {_size(graphs.forward)}, saves {len(graphs.saved)} tensors for backward")
     if graphs.backward is not None:
         lines.append(f"backward graph: {_size(graphs.backward)}")
@@ -95,12 +95,12 @@ def _mutations(signature: JointSignature, mutation: InputMutation) -> Iterator[s
     if mutation.new_value is not None:
         yield f"written after the graph, where autograd sees it: {path}"
     else:
-        yield from (f"written in the graph: {_leaf(signature, slot)}" for slot in mutation.mutated_leaves)
+        yield from (f"written in the graph: {signature.path_of(slot)}" for slot in mutation.mutated_leaves)
     if mutation.metadata_mutations:
         yield f"sizes and strides mutated in place: {path}"
     if mutation.requires_grad_mutation:
         yield f"begins to require grad: {path}"
-    yield from (f"written by backward: {_leaf(signature, slot)}" for slot in mutation.mutated_in_backward)
+    yield from (f"written by backward: {signature.path_of(slot)}" for slot in mutation.mutated_in_backward)
 
 
 def _output(output: Output, signature: JointSignature) -> str:
@@ -132,11 +132,6 @@ def _spec(spec: object, symbols: Symbols | None) -> str:
         return str(spec)
     size = ", ".join(map(symbols.text, spec.size))
     return f"Spec([{size}], {str(spec.dtype).removeprefix('torch.')}, {spec.device})"
-
-
-def _leaf(signature: JointSignature, slot: int) -> str:
-    found = signature.index_map.slots[slot]
-    return signature.inputs[found.outer].path + "".join(found.path)
 
 
 def _class(meta: ValueMeta) -> str:

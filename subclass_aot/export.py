@@ -110,7 +110,7 @@ def _obstacles_in_reads(signature: JointSignature) -> Iterator[tuple[str, str, s
             "a shape that does not depend on values, as torch.where(mask, x, 0) for x[mask].",
         )
     if assumptions.read:
-        path = signature.inputs[signature.index_map.slots[assumptions.read[0][0]].outer].path
+        path = signature.path_of(assumptions.read[0][0])
         yield (
             f"the values of {path} were read while it was traced",
             "a call checks that they are the same; a program has no other to turn to.",

@@ -117,8 +117,9 @@ class Restored:
         self, signature: JointSignature, graphs: Graphs, arguments: Arguments, together: MutableSet[StaticInputCache]
     ) -> Specialization:
         """Compiles the graphs of a specialization, and generates its guard and its entry again."""
-        fn, name = self._fn or NoFunction, self._file.function
+        fn, name = NoFunction, self._file.function
         if self._fn is not None:
+            fn = self._fn
             name = getattr(self._fn, "__name__", type(self._fn).__name__)
         compiled = compile_split(name, signature, graphs, self._options, _no_trace)
         return Specialization.of(fn, arguments, signature, compiled, f"loaded from {self._file.path}", together)

@@ -317,6 +317,11 @@ class JointSignature:
         """Where the user finds each input, and each view after these."""
         return *(given.path for given in self.inputs), *self.views
 
+    def path_of(self, slot: int) -> str:
+        """Returns where the user finds the tensor of a flat slot, such as `self.head.weight.codes`."""
+        place = self.index_map.slots[slot]
+        return self.inputs[place.outer].path + "".join(place.path)
+
     @cached_property
     def leaf_numbers(self) -> dict[int, int]:
         """The number of each flat slot among those that are no symbolic sizes, of which a call has none."""

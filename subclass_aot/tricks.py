@@ -37,7 +37,7 @@ TRICKS: Final = (
     ),
     Trick(
         "gc.freeze",
-        ("outcome/existed.py",),
+        ("outcome/older_objects.py",),
         "tells which objects are new in a trace, without a list of all objects of the process",
         "such a list is made at each trace that asks, which takes longer the more objects there are",
     ),

@@ -37,6 +37,8 @@ def test_static_inputs_are_what_a_module_holds_and_what_is_marked() -> None:
     inputs = trace.graph_module.graph.find_nodes(op="placeholder")
     static = [str(descriptor_of(inputs[i])) for i in trace.signature.static_input_indices]
     assert static == ["self.weight.a", "self.weight.b", "args[1]"]
+    slots = [trace.signature.graph_slots[i] for i in trace.signature.static_input_indices]
+    assert [trace.signature.path_of(slot) for slot in slots] == static
 
 
 @pytest.mark.parametrize(

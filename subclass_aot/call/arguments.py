@@ -123,7 +123,7 @@ class Arguments:
         """Every place, with the position of its tensor in `values`, or in `views` after these."""
         return zip(self.places, self.value_at, strict=True)
 
-    @property
+    @cached_property
     def named(self) -> dict[str, Any]:
         """The modules, and what the function holds: objects that are the same at each call, by their paths."""
         return {path: part for path, part in reversed([*self.held, *self.modules])}

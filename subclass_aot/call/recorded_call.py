@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from subclass_aot.call.arguments import Arguments
-from subclass_aot.outcome import Existed, read_outcome
+from subclass_aot.outcome import OlderObjects, read_outcome
 from subclass_aot.put_back import PutBack, attributes_put_back
 
 AUTOCAST_DEVICES = ("cpu",) + (
@@ -53,8 +53,8 @@ class RecordedCall:
         with self.arguments.replaced(list(values)) as call, self._modes():
             args, kwargs = call
             seen = self.arguments.seen(call, values)
-            with Existed() as existed:
-                return read_outcome(seen, self.fn(*args, **kwargs), existed)[0]
+            with OlderObjects() as older:
+                return read_outcome(seen, self.fn(*args, **kwargs), older)[0]
 
     @contextmanager
     def _modes(self) -> Iterator[None]:

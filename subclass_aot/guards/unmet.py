@@ -44,7 +44,7 @@ def symbolic_places(signature: JointSignature) -> dict[str, str]:
     found: dict[str, Any] = {}
     patterns = [pattern for given in signature.inputs for pattern in given.specs]
     for slot, pattern in zip(signature.index_map.slots, patterns, strict=True):
-        path = signature.inputs[slot.outer].path + "".join(slot.path)
+        path = signature.path_of(slot.flat)
         if isinstance(pattern, Spec):
             found.update({f"{path}.size({dim})": n for dim, n in enumerate(pattern.size)})
             found.update({f"{path}.stride({dim})": n for dim, n in enumerate(pattern.stride)})
@@ -93,8 +93,7 @@ def _read_otherwise(signature: JointSignature, arguments: Arguments) -> list[str
     now = dict(zip(paths, plan.unwrap(arguments.values), strict=True))
     wrong = []
     for slot, values in signature.assumptions.read:
-        place = signature.index_map.slots[slot]
-        path = signature.inputs[place.outer].path + "".join(place.path)
+        path = signature.path_of(slot)
         if now[path].tolist() != values:
             wrong.append(f"the values of {path}, which were read while tracing")
     return wrong

@@ -49,7 +49,7 @@ def refuse_made_elsewhere(graph: Any, tensor: torch.Tensor) -> None:
     """Refuses a real tensor that is newer than a trace, if another thread has computed with inputs of the trace.
 
     A function that has a thread of its own compute would get what that computed for this call, at each call. Python's
-    collector lists new objects alone in a trace: see `outcome/existed.py`.
+    collector lists new objects alone in a trace: see `outcome/older_objects.py`.
 
     Raises:
         TraceError: It is one.

@@ -317,17 +317,12 @@ def _delete_item(holder: dict[object, object], key: object) -> None:
     (OrderedDict if isinstance(holder, OrderedDict) else dict).__delitem__(holder, key)
 
 
-def _sequence(holder: object) -> Any:
-    """Returns the class whose methods act on the elements themselves, below what a subclass makes of it."""
-    return deque if isinstance(holder, deque) else list
-
-
 def _element(holder: object, position: int) -> Any:
-    return _sequence(holder).__getitem__(holder, position)
+    return Table.methods_of(holder).__getitem__(holder, position)
 
 
 def _extend(holder: object, values: list[Any]) -> None:
-    _sequence(holder).extend(holder, values)
+    Table.methods_of(holder).extend(holder, values)
 
 
 def _empty(cls: Any, like: Any) -> Any:

@@ -9,9 +9,9 @@ from holder to holder, and is a leak where that ends in something that anybody c
 variable of a function that is running.
 
 Python finds holders by looking through all objects that its collector knows, and leaves out those which it was told to
-leave alone. As long as that is what is older than the trace (see `Existed`), a step from holder to holder costs next
-to nothing, and the graph of the trace is followed to its end. Then one more step, which is slow, finds what is older
-and holds any of that.
+leave alone. As long as that is what is older than the trace (see `OlderObjects`), a step from holder to holder costs
+next to nothing, and the graph of the trace is followed to its end. Then one more step, which is slow, finds what is
+older and holds any of that.
 """
 
 from __future__ import annotations

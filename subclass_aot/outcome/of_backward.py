@@ -27,7 +27,7 @@ from subclass_aot import _torch
 from subclass_aot.flatten import FlattenPlan
 from subclass_aot.meta import MetaTensor, Storage
 from subclass_aot.objects import Way
-from subclass_aot.outcome.existed import Existed
+from subclass_aot.outcome.older_objects import OlderObjects
 from subclass_aot.outcome.reader import Reader, key_id, same_contents
 from subclass_aot.outcome.recipes import (
     FOR_BACKWARD,
@@ -240,12 +240,12 @@ class AfterForward:
             yield
 
     def read(
-        self, existed: Existed, is_read: Callable[[torch.Tensor], bool], names: Collection[str] = ()
+        self, older: OlderObjects, is_read: Callable[[torch.Tensor], bool], names: Collection[str] = ()
     ) -> tuple[list[Any], list[str], BackwardOutcome]:
         """Reads what backward has changed.
 
         Args:
-            existed: What is older than the trace, or than this backward.
+            older: What is older than the trace, or than this backward.
             is_read: Tells whether backward reads the values of a tensor.
             names: The names that the code of hooks has, of attributes, variables and keys.
 
@@ -257,8 +257,8 @@ class AfterForward:
             NotImplementedError: It changes what calls have not kept.
         """
         self._reader.seen.refuse_changed()
-        existed.forget()
-        reader = _BackwardReader(self, existed)
+        older.forget()
+        reader = _BackwardReader(self, older)
         stood_as = functools.partial(self._stood, reader, is_read)
         changes: list[Change] = []
         expected: list[Expected] = []
@@ -371,8 +371,8 @@ class AfterForward:
 class _BackwardReader(Reader):
     """Says how backward makes what it puts somewhere: of its own tensors, and of what the call has kept."""
 
-    def __init__(self, after: AfterForward, existed: Container[Any]) -> None:
-        super().__init__(after._reader.seen, existed)
+    def __init__(self, after: AfterForward, older: Container[Any]) -> None:
+        super().__init__(after._reader.seen, older)
         self._after = after
 
     def recipe(self, value: Any, path: str) -> Recipe:

@@ -83,7 +83,7 @@ class Context(NamedTuple):
 def read_outcome(
     seen: Objects,
     result: object,
-    existed: Container[Any] = (),
+    older: Container[Any] = (),
     twice: Mapping[int, str] | None = None,
     contexts: Sequence[Context] = (),
 ) -> tuple[list[Any], Outcome, Reader]:
@@ -94,7 +94,7 @@ def read_outcome(
     Args:
         seen: What the function saw, as it was before.
         result: What it returned.
-        existed: What is older than that. If nothing depends on tensors in it, it stays the same object.
+        older: What is older than that. If nothing depends on tensors in it, it stays the same object.
         twice: Where lists and dicts stand among the arguments that are reached a second time, by their ids.
         contexts: What wrappers held beside inner tensors.
 
@@ -104,7 +104,7 @@ def read_outcome(
         TraceError: An object that holds tensors cannot be rebuilt, or Python's random numbers were drawn.
     """
     seen.refuse_changed()
-    reader = Reader(seen, existed, contexts)
+    reader = Reader(seen, older, contexts)
     recipe = reader.recipe(result, "the result")
     count = len(reader.leaves)
     changes = []
@@ -130,7 +130,7 @@ class Reader:
 
     Args:
         seen: The objects of the call.
-        existed: What is older than the run of the function.
+        older: What is older than the run of the function.
         contexts: What wrappers held beside inner tensors before that.
 
     Attributes:
@@ -140,9 +140,9 @@ class Reader:
         objects: How to get to objects of the call.
     """
 
-    def __init__(self, seen: Objects, existed: Container[Any], contexts: Sequence[Context] = ()) -> None:
+    def __init__(self, seen: Objects, older: Container[Any], contexts: Sequence[Context] = ()) -> None:
         self.seen, self.contexts = seen, contexts
-        self.existed = existed
+        self.older = older
         self.leaves: list[Any] = []
         self.paths: list[str] = []
         self.new: list[NewObject] = []
@@ -258,7 +258,7 @@ class Reader:
 
     def _stays(self, value: object) -> bool:
         """Returns whether an object that holds no tensors is the same at each call."""
-        return type(value) not in _BUILTIN and (not can_be_made(type(value)) or value in self.existed)
+        return type(value) not in _BUILTIN and (not can_be_made(type(value)) or value in self.older)
 
     def _note(self, value: object, position: int | None = None) -> New:
         recipe = New(len(self.new) - 1 if position is None else position)

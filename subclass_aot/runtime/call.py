@@ -121,7 +121,7 @@ class _Writer:
                 continue
             value = self.values[mutation.input]
             if mutation.shares_version_counter:
-                self.source.line(f"{self.source.const(version_counters.uncount, 'uncount')}({value})")
+                self.source.line(f"{self.source.const(version_counters.undo_bump, 'undo_bump')}({value})")
             self.source.line(f"{value}.copy_({made[AutogradMutation(self.signature.inputs[mutation.input].desc)]})")
 
     def run(self) -> Made:
@@ -195,7 +195,7 @@ class _Writer:
         source.line(f"({through}) = {source.const(function.apply, 'run')}({', '.join([*arguments, *leaves])})")
 
     def counters(self) -> str:
-        """Returns an expression of the version counters to settle: of leaves that the graph writes without a version of
+        """Returns an expression of the version counters to set: of leaves that the graph writes without a version of
         their own moving, and of tensors whose version moves.
         """
         slots = (slot for slot in self.signature.index_map.slots if slot.kind == "leaf")

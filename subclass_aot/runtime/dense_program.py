@@ -21,7 +21,7 @@ def write_dense_program(signature: JointSignature, graphs: Graphs, graph: BoxedF
     """Generates `program(leaves)`: it runs the forward graph on the leaves of a call, and gives what the call would
     return.
 
-    Writes are those in the graph: what a call settles beside, such as version counters, is not wanted there.
+    Writes are those in the graph: what a call sets beside, such as version counters, is not wanted there.
 
     Args:
         signature: The signature; its call changes nothing but data, and results are dense.

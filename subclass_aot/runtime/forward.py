@@ -70,14 +70,14 @@ def emit_forward(
         graph: The forward graph, compiled.
         leaves: An expression for each flat slot.
         inputs: An expression of a new list of the graph's inputs.
-        written: The local that holds the version counters to settle, if there are any.
+        written: The local that holds the version counters to set, if there are any.
     """
     made = Made.fresh(source, convention)
     computed = made.computed
     emit_run(source, [*computed.values(), *made.saved, *made.sizes], graph, inputs, "forward")
     symints = SymintNames.of(computed)
     if convention.signature.mutations.moves_versions:
-        source.line(f"{source.const(version_counters.settle, 'settle')}({written})")
+        source.line(f"{source.const(version_counters.set_versions, 'set_versions')}({written})")
     _detach(source, convention, computed)
     values = convention.signature.forward_values.items()
     wrapped = {desc: _wrap(source, value, computed, leaves, symints) for desc, value in values}
@@ -92,7 +92,7 @@ def write_forward(convention: Convention, graph: BoxedFunction) -> Callable[...,
     With second derivatives `kept` stands before `values`: it leads autograd to what they need.
 
     Values through which no gradient goes are left in the list `non_differentiable`, where autograd does not see them.
-    For a graph that writes there is one more parameter after `non_differentiable`: the version counters to settle.
+    For a graph that writes there is one more parameter after `non_differentiable`: the version counters to set.
 
     Args:
         convention: What the functions agree on.

@@ -50,14 +50,10 @@ def draws_again(signature: JointSignature, graphs: Graphs, repeats_draws: bool) 
     Raises:
         DoubleBackwardError: It does what a second call would not repeat.
     """
-    slots = signature.index_map.slots
 
     def refuse(kind: dict[str, str], path: str, reason: str = "") -> None:
         texts = {name: text.format(path=path, reason=reason) for name, text in kind.items()}
         raise DoubleBackwardError(_REFUSED.format(**texts))
-
-    def path_of(slot: int) -> str:
-        return signature.inputs[slots[slot].outer].path + "".join(slots[slot].path)
 
     for leaf in signature.made_leaves:
         if leaf.gradient is not None:
@@ -65,9 +61,9 @@ def draws_again(signature: JointSignature, graphs: Graphs, repeats_draws: bool) 
     for position in signature.mutations.assigned_data:
         refuse(_ASSIGNED_DATA, signature.inputs[position].path)
     for slot in signature.mutations.in_backward:
-        refuse(_BACKWARD_WRITES, path_of(slot))
+        refuse(_BACKWARD_WRITES, signature.path_of(slot))
     for base in signature.mutations.bases:
-        refuse(_SHARED, " and ".join(map(path_of, base.slots)))
+        refuse(_SHARED, " and ".join(map(signature.path_of, base.slots)))
     random = [n for g in (graphs.forward, graphs.backward) if g is not None for n in g.graph.nodes if draws(n)]
     for node in random:
         if is_backward(node):

@@ -18,7 +18,7 @@ Counters = tuple[tuple[torch.Tensor, ...], tuple[int, ...]]
 
 
 def counters(silent: Sequence[torch.Tensor], counted: Sequence[torch.Tensor]) -> Counters:
-    """Returns what to settle once the graph has run; tensors of inference mode have no version.
+    """Returns what to set once the graph has run; tensors of inference mode have no version.
 
     Args:
         silent: Leaves that the graph writes and eager writes below autograd, through the wrapper around them.
@@ -35,13 +35,13 @@ def counters(silent: Sequence[torch.Tensor], counted: Sequence[torch.Tensor]) ->
     return tuple([x for x, _ in versions]), tuple([version for _, version in versions])
 
 
-def settle(found: Counters) -> None:
+def set_versions(found: Counters) -> None:
     """Sets the versions. Before anything is saved for backward, since autograd notes the versions of what is saved."""
     _torch.set_versions(*found)
 
 
-def uncount(tensor: torch.Tensor) -> None:
-    """Takes back one version of a tensor that was counted before, and that is going to be written now."""
+def undo_bump(tensor: torch.Tensor) -> None:
+    """Takes back one version bump of a tensor, which is going to be written now and bumps it again."""
     _torch.set_versions((tensor,), (max(0, _torch.version_of(tensor) - 1),))
 
 

@@ -81,7 +81,7 @@ class Table:
         """Returns what stands in the table now."""
         match self.kind:
             case "elements":
-                return list(enumerate(_sequence(holder).__iter__(holder)))
+                return list(enumerate(self.methods_of(holder).__iter__(holder)))
             case "members":
                 assert isinstance(holder, set)
                 return list(enumerate(set.__iter__(holder)))
@@ -275,9 +275,14 @@ class Table:
         return tuple([name for name, value in vars(cls).items() if Table.is_class_data(name, value)])
 
     @staticmethod
-    def methods_of(mapping: dict[Any, Any]) -> type[dict[Any, Any]]:
-        """Returns the class whose methods act on a dict itself. An `OrderedDict` keeps its order beside the dict."""
-        return OrderedDict if isinstance(mapping, OrderedDict) else dict
+    def methods_of(container: object) -> Any:
+        """Returns the class whose methods act on a dict, a list or a deque itself, below what a subclass makes of it.
+
+        An `OrderedDict` keeps its order beside the dict.
+        """
+        if isinstance(container, dict):
+            return OrderedDict if isinstance(container, OrderedDict) else dict
+        return deque if isinstance(container, deque) else list
 
     @staticmethod
     def limit_of(value: object) -> Any:
@@ -295,11 +300,6 @@ def _write_class(holder: object, contents: dict[Any, Any]) -> None:
             type.__delattr__(holder, name)
     for name, value in contents.items():
         type.__setattr__(holder, name, value)
-
-
-def _sequence(holder: object) -> Any:
-    """Returns the class whose methods act on the elements themselves."""
-    return deque if isinstance(holder, deque) else list
 
 
 def _cells(function: object) -> Sequence[tuple[str, types.CellType]]:

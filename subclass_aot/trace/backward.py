@@ -18,7 +18,7 @@ from subclass_aot.flatten import FlattenPlan
 from subclass_aot.graph import REPLACED, Recorder, messages
 from subclass_aot.jagged import with_structure_of
 from subclass_aot.meta import MetaTensor, Replaced
-from subclass_aot.outcome import Existed
+from subclass_aot.outcome import OlderObjects
 from subclass_aot.outputs import InputLeaf, Value
 from subclass_aot.signature import TangentSpec
 from subclass_aot.trace.autograd_graph import gradients_of
@@ -60,7 +60,7 @@ class Backward:
 
 
 def run_backward(
-    inputs: TracedInputs, forward: Forward, tangents: Tangents | None, recorder: Recorder, existed: Existed
+    inputs: TracedInputs, forward: Forward, tangents: Tangents | None, recorder: Recorder, older: OlderObjects
 ) -> Backward:
     """Goes backward, if something wants a gradient.
 
@@ -69,7 +69,7 @@ def run_backward(
         forward: What the function did.
         tangents: The gradients that come in.
         recorder: Has recorded forward, and stays as it is.
-        existed: What is older than the trace.
+        older: What is older than the trace.
 
     Raises:
         MutationError: Backward writes memory that forward writes.
@@ -85,7 +85,7 @@ def run_backward(
             with CodeThatRuns() if forward.runs_hooks else nullcontext() as code:
                 gradients, nodes, errors = _gradients(inputs, forward, tangents, both)
             names = () if code is None else code.names
-            put = None if forward.after is None else read_put(inputs, forward.after, both, existed, names)
+            put = None if forward.after is None else read_put(inputs, forward.after, both, older, names)
             both.listeners.random_numbers.end_backward(both)
     except RuntimeError as error:
         if "backward through the graph a second time" not in str(error):

@@ -19,7 +19,7 @@ from subclass_aot.errors import MutationError
 from subclass_aot.flatten import FlattenPlan
 from subclass_aot.graph import Recorder
 from subclass_aot.meta import MetaTensor, Storage
-from subclass_aot.outcome import AfterForward, BackwardOutcome, Existed
+from subclass_aot.outcome import AfterForward, BackwardOutcome, OlderObjects
 from subclass_aot.outputs import ComputedSymints, Constant, Output, SameAsOutput, Value
 from subclass_aot.passes import is_backward
 from subclass_aot.put_back import PutBack
@@ -86,7 +86,7 @@ class CodeThatRuns(PutBack):
 
 
 def read_put(
-    inputs: TracedInputs, after: AfterForward, recorder: Recorder, existed: Existed, names: Collection[str]
+    inputs: TracedInputs, after: AfterForward, recorder: Recorder, older: OlderObjects, names: Collection[str]
 ) -> Put | None:
     """Reads what hooks have put into objects, when backward is over; None where they have changed none.
 
@@ -94,7 +94,7 @@ def read_put(
         inputs: The traced inputs.
         after: The objects as forward left them.
         recorder: Has recorded forward and backward.
-        existed: What is older than that.
+        older: What is older than that.
         names: The names that the code of hooks has.
 
     Raises:
@@ -105,7 +105,7 @@ def read_put(
         leaves = [x for x in FlattenPlan.leaves_of(tensor) if isinstance(x, MetaTensor)]
         return any(is_backward(user) and user in recorder.nodes for x in leaves for user in recorder.node_of(x).users)
 
-    leaves, paths, left = after.read(existed, is_read, names)
+    leaves, paths, left = after.read(older, is_read, names)
     if not left.outcome.changes and not left.retained:
         return None
     reader = _Reader(inputs, after, recorder)

@@ -18,7 +18,7 @@ from subclass_aot.errors import TraceError
 from subclass_aot.graph import Look, Recorder, messages
 from subclass_aot.meta import other_threads
 from subclass_aot.missing import missing_names
-from subclass_aot.outcome import AfterForward, Existed, Leaf, Outcome, read_outcome
+from subclass_aot.outcome import AfterForward, Leaf, OlderObjects, Outcome, read_outcome
 from subclass_aot.outputs import AliasOfLeaf, Constant, Output, Value, ViewOfBase, ViewOfInput
 from subclass_aot.put_back import PutBack
 from subclass_aot.signature import Absent, Mutations
@@ -79,7 +79,7 @@ def run_forward(
     inputs: TracedInputs,
     user: UserInputs,
     recorder: Recorder,
-    existed: Existed,
+    older: OlderObjects,
 ) -> Forward:
     """Runs the function on traced inputs, and reads what it did. The recorder must be listening.
 
@@ -89,7 +89,7 @@ def run_forward(
         inputs: The traced inputs.
         user: The call they were made for.
         recorder: What listens.
-        existed: What is older than this run.
+        older: What is older than this run.
 
     Raises:
         MutationError: The function did to an input what a graph cannot do.
@@ -109,7 +109,7 @@ def run_forward(
             out = fn(*args, **kwargs)
         left = torch.get_default_dtype()
     grad_modes = before, torch.is_grad_enabled()
-    results, outcome, outcome_reader = read_outcome(seen, out, existed, user.arguments.passed_twice, contexts)
+    results, outcome, outcome_reader = read_outcome(seen, out, older, user.arguments.passed_twice, contexts)
     results, outcome = _with_process(results, outcome, recorder, None if left is dtype else left)
 
     results, outcome = with_assigned_data(results, outcome, inputs, recorder)

@@ -19,7 +19,7 @@ from subclass_aot.descriptors import Number, SyntheticBase, describe, descriptor
 from subclass_aot.flatten import FlattenPlan
 from subclass_aot.graph import Looks, Recorder, remove_mutations
 from subclass_aot.meta import Listener, is_over, other_threads
-from subclass_aot.outcome import Existed, Present, find_holders
+from subclass_aot.outcome import OlderObjects, Present, find_holders
 from subclass_aot.put_back import PutBack
 from subclass_aot.signature import Assumptions, JointSignature
 from subclass_aot.sizes import DynamicSizes, GivenSizes, fake_with_sizes
@@ -87,11 +87,11 @@ def trace_once(
     plan, user = plan_inputs(arguments, dynamic)
     if values is not None and plan.symbols is not None:
         plan.symbols.answer(values.of_symbol, values.cautious)
-    with Existed() as existed:
+    with OlderObjects() as older:
         try:
             with PutBack(partial(_end, recorder.graph)):
                 with recording(plan, recorder):
-                    inputs, forward, backward = _record(fn, plan, user, recorder, inference, existed)
+                    inputs, forward, backward = _record(fn, plan, user, recorder, inference, older)
                 trace = _joint(inputs, forward, backward)
         except Exception as error:  # of the function's
             pass_on_interruption(error)
@@ -127,7 +127,7 @@ def _record(
     user: UserInputs,
     recorder: Recorder,
     inference: bool,
-    existed: Existed,
+    older: OlderObjects,
 ) -> tuple[TracedInputs, Forward, Backward]:
     """Runs the function forward and backward. When this returns, nothing but what it returns holds traced tensors."""
     inputs = trace_inputs(plan, user, recorder, inference)
@@ -138,8 +138,8 @@ def _record(
     if values is not None:
         values.start(given, recorder.listeners.random_numbers.start)
     with user.arguments.replaced(inputs.seen, stand_ins=True, in_this_thread=True) as call:
-        forward = run_forward(fn, call, inputs, user, recorder, existed)
-        backward = run_backward(inputs, forward, forward.tangents, recorder, existed)  # may run parts of `fn` again
+        forward = run_forward(fn, call, inputs, user, recorder, older)
+        backward = run_backward(inputs, forward, forward.tangents, recorder, older)  # may run parts of `fn` again
     if backward.put is None:
         return inputs, dataclasses.replace(forward, after=None), backward
     assert forward.after is not None
@@ -162,8 +162,8 @@ def _with_tangents(
             i: None if kind is None else fake_with_sizes(kind.detach(), ends[i].shape) for i, kind in kinds.items()
         }
         objects = nullcontext() if forward.after is None else forward.after.again(present)
-        with recording(inputs.plan, recorder), Existed() as existed, objects:
-            backward = run_backward(inputs, forward, Tangents.of(outputs, ends, fakes), recorder, existed)
+        with recording(inputs.plan, recorder), OlderObjects() as older, objects:
+            backward = run_backward(inputs, forward, Tangents.of(outputs, ends, fakes), recorder, older)
         constants = backward.recorder.listeners.real_tensors.constants.values()
         held = [leaf for each in present for x in each.tensors for leaf in FlattenPlan.leaves_of(x)]
         reads_objects = any(x.is_set_to(y) for x in constants for y in held if isinstance(y, torch.Tensor))

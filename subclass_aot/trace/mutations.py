@@ -263,6 +263,11 @@ def _sharing_version_counter(inputs: TracedInputs, user: UserInputs, under_autog
     return {i for i in under_autograd if not shared.isdisjoint(inputs.plan.index_map.flat_of(i))}
 
 
+_OF_INFERENCE = """Inplace update to inference tensor outside InferenceMode is not allowed.
+  Instead: write into a clone, or call the function in inference mode."""
+"""Begins with the words of eager mode."""
+
+
 def _bases(
     inputs: TracedInputs, user: UserInputs, in_graph: list[int], under_autograd: Iterable[int], recorder: Recorder
 ) -> list[Base]:
@@ -280,6 +285,8 @@ def _bases(
     reaching = [s for s in inputs.plan.graph_slots if inputs.is_among(s, recorder.listeners.places.reaching)]
     bases = bases_of(user.leaves, written, path_of, extents, reaching) if written or extents or reaching else []
     based = {s for base in bases for s in base.slots}
+    if not inputs.inference and any(user.leaves[s].is_inference() for s in based & written):
+        raise RuntimeError(_OF_INFERENCE)  # which the base does not say that is written
     inputs.need_known_sizes(slots[s].outer for s in based)
     together = [{slots[s].outer for s in base.slots} for base in bases]
     overlaps = {i: {j for owners in together if i in owners for j in owners} for i in under_autograd}

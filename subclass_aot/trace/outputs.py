@@ -32,7 +32,7 @@ from subclass_aot.outputs import (
 )
 from subclass_aot.symbols import SizesMustBeKnown, is_symbolic, lasting_key_of
 from subclass_aot.trace.autograd_graph import has_history, is_invalidated, leaf_behind
-from subclass_aot.trace.shared_views import RememberedView, remembered_views, replay_of
+from subclass_aot.trace.shared_views import SharedView, replay_of, shared_views
 from subclass_aot.trace.view_chains import RecordedViews
 from subclass_aot.views import Strided, regenerated_view
 
@@ -82,7 +82,7 @@ class OutputReader:
         self.slot_of: dict[MetaTensor | Storage, int] = {key: i for i, x in slots for key in (x, Storage.of(x))}
         self.computed: dict[OutputDescriptor, Any] = {}
         self.intermediate_bases: list[tuple[torch.Tensor, Value]] = []
-        self.remembered: dict[int, RememberedView] = {}
+        self.shared_views: dict[int, SharedView] = {}
 
     def read(self, results: Sequence[Any]) -> tuple[Output, ...]:
         """Returns the output that each of the flattened results is.
@@ -90,7 +90,7 @@ class OutputReader:
         Computed leaves are collected in `computed`. Where several results are views of one tensor that is not among
         them, that tensor is collected in `intermediate_bases`: autograd must know that they share it.
         """
-        self.remembered = remembered_views(results, self.blank_inputs, self.autograd_views)
+        self.shared_views = shared_views(results, self.blank_inputs, self.autograd_views)
         shared = self._shared_bases(results)
         own = {id(r): i for i, r in reversed([*enumerate(results)]) if isinstance(r, torch.Tensor)}
         seen: dict[int, int] = {}
@@ -126,12 +126,12 @@ class OutputReader:
 
     def _base_of(self, result: torch.Tensor) -> torch.Tensor | None:
         base: torch.Tensor | None
-        base, _ = self.remembered.get(id(result), (_torch.base_of(result), None))
+        base, _ = self.shared_views.get(id(result), (_torch.base_of(result), None))
         return base
 
     def _is_regenerated(self, result: torch.Tensor) -> bool:
         """Returns whether a view is regenerated, at each call, from its base."""
-        return self.autograd_views or id(result) in self.remembered
+        return self.autograd_views or id(result) in self.shared_views
 
     def _shared_bases(self, results: Sequence[Any]) -> dict[int, tuple[int | None, torch.Tensor]]:
         """Returns tensors, no inputs, of which results are views that must share it: by id, with their own place."""
@@ -236,15 +236,15 @@ class OutputReader:
             SizesMustBeKnown: With known ones it can.
             TraceError: It cannot be regenerated.
         """
-        _, remembered = self.remembered.get(id(result), (None, None))
+        _, shared = self.shared_views.get(id(result), (None, None))
         metadata_mutated = id(base) in self.metadata_mutated
         is_dense = isinstance(_torch.leaf_of(result), MetaTensor)
-        if metadata_mutated and remembered is None and (is_dense or is_invalidated(result)):
+        if metadata_mutated and shared is None and (is_dense or is_invalidated(result)):
             return _strided_view(result, base), ()
-        if remembered is None and self.recorder.listeners.mutated_views.loses_gradient(result):
+        if shared is None and self.recorder.listeners.mutated_views.loses_gradient(result):
             return _strided_view(result, base), ()
-        if metadata_mutated and (remembered is not None or not _torch.can_regenerate(result)):
-            if remembered is not None and any(map(is_symbolic, (*base.shape, *result.shape))):
+        if metadata_mutated and (shared is not None or not _torch.can_regenerate(result)):
+            if shared is not None and any(map(is_symbolic, (*base.shape, *result.shape))):
                 raise SizesMustBeKnown  # which tell whether it shares fields: one that does not is no such view
             raise MutationError(_LOST_VIEW.format(reason=_CHANGED_SINCE))
         steps = RecordedViews()
@@ -254,7 +254,7 @@ class OutputReader:
                 note = functools.partial(_note_symint, symints)
                 blank = _blank(base)
                 with steps:
-                    clean = (remembered.again if remembered else _torch.view_function(result))(blank, note)
+                    clean = (shared.again if shared else _torch.view_function(result))(blank, note)
         except Exception as error:  # of torch, or of a rule for views of a class
             pass_on_interruption(error)
             if metadata_mutated:  # it was made before, and does not fit any more
@@ -264,10 +264,10 @@ class OutputReader:
             raise MutationError(_LOST_VIEW.format(reason=_CHANGED_SINCE))
         if _geometry(clean) != _geometry(result):  # as after `t_` under `no_grad`
             return _strided_view(result, base), ()
-        chain = steps.chain(blank, clean, list(symints), detached=remembered is not None)
+        chain = steps.chain(blank, clean, list(symints), detached=shared is not None)
         if chain is not None:
             return chain, tuple(symints.values())
-        replay: Callable[..., torch.Tensor] = replay_of(clean).again if remembered else _torch.view_function(clean)
+        replay: Callable[..., torch.Tensor] = replay_of(clean).again if shared else _torch.view_function(clean)
         if not symints:
             return replay, ()
         return functools.partial(_with_symints, replay, tuple(symints)), tuple(symints.values())

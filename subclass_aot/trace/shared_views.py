@@ -16,15 +16,13 @@ from subclass_aot.flatten import FlattenPlan
 from subclass_aot.meta import MetaTensor, Storage
 from subclass_aot.trace.autograd_graph import has_history
 from subclass_aot.views import Chain
-from subclass_aot.wrapper import remembered_base
+from subclass_aot.wrapper import sharing_base
 
-RememberedView = tuple[torch.Tensor, Chain]
+SharedView = tuple[torch.Tensor, Chain]
 """What a result is a view of, and how it is made of that."""
 
 
-def remembered_views(
-    results: Sequence[Any], inputs: Sequence[torch.Tensor], autograd_views: bool
-) -> dict[int, RememberedView]:
+def shared_views(results: Sequence[Any], inputs: Sequence[torch.Tensor], autograd_views: bool) -> dict[int, SharedView]:
     """Returns the results that are such views, by id.
 
     Args:
@@ -32,9 +30,9 @@ def remembered_views(
         inputs: The traced inputs: what `detach` gives of one stands for it.
         autograd_views: Whether views that autograd knows are regenerated as it saw them.
     """
-    found: dict[int, RememberedView] = {}
+    found: dict[int, SharedView] = {}
     for result in results:
-        view = remembered_base(result)
+        view = sharing_base(result)
         if view is None or has_history(result):  # which a regenerated view would not have
             continue
         base, chain = view
@@ -46,7 +44,7 @@ def remembered_views(
 
 def replay_of(clean: torch.Tensor) -> Chain:
     """Returns what regenerates a view, of one that was made of a tensor of no trace."""
-    found = remembered_base(clean)
+    found = sharing_base(clean)
     assert found is not None, "it has the sizes of what is a view of another"
     return found[1].without_history()
 

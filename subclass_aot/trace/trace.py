@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -65,16 +65,9 @@ class Attempt:
         return dataclasses.replace(self, sizes=sizes, options=options)
 
 
-class Begin(Protocol):
-    """Makes an attempt at a call of which nothing is known but what is given."""
-
-    def __call__(self, with_grad: bool = False, failure: Exception | None = None) -> Attempt | None:
-        """Returns it; None if there is none.
-
-        Args:
-            with_grad: Whether the `.grad` of inputs belongs to the call.
-            failure: What the function or a compiler raised in the attempts before.
-        """
+Begin = Callable[[bool, Exception | None], Attempt | None]
+"""Makes an attempt of which no more is known than whether the `.grad` of inputs belongs to the call, and what the
+function or a compiler raised before; None if there is no such attempt."""
 
 
 def specialize(begin: Begin, build: Callable[[Attempt], _T]) -> _T:
@@ -87,7 +80,7 @@ def specialize(begin: Begin, build: Callable[[Attempt], _T]) -> _T:
         begin: Makes the first attempt, and others that begin from nothing.
         build: Makes of an attempt what is wanted.
     """
-    after = begin()
+    after = begin(False, None)
     assert after is not None
     while True:
         attempt = after

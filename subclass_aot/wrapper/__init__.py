@@ -8,8 +8,8 @@ from subclass_aot.wrapper.declare.fields import structure as structure
 from subclass_aot.wrapper.declare.outer import Outer as Outer
 from subclass_aot.wrapper.distributed.placements import of_distributed as of_distributed
 from subclass_aot.wrapper.distributed.placements import within_distributed as within_distributed
-from subclass_aot.wrapper.layout.shared_fields import remembered_base as remembered_base
 from subclass_aot.wrapper.layout.shared_fields import shares_fields as shares_fields
+from subclass_aot.wrapper.layout.shared_fields import sharing_base as sharing_base
 from subclass_aot.wrapper.serialize import rebuild_by_name as rebuild_by_name
 from subclass_aot.wrapper.serve.builtin import built_in as built_in
 from subclass_aot.wrapper.serve.plain import plain_tangent as plain_tangent

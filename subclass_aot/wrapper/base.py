@@ -176,7 +176,7 @@ class WrapperTensor(torch.Tensor):
             del self.__dict__[name]
         self.__dict__.update({name: getattr(value, name) for name in value.__tensor_flatten__()[0]})
         self.__dict__.update(value.__wrapper_state__())
-        shared_fields.remember_alias(self, value)
+        shared_fields.copy_origin(self, value)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         return serialize.reduce(self)
@@ -256,7 +256,7 @@ class WrapperTensor(torch.Tensor):
 
 
 _torch.ask_in_lists_of_lists(WrapperTensor)
-kernels.remember_plain(WrapperTensor)
+kernels.register_base(WrapperTensor)
 
 
 note_missing_of(WrapperTensor)

@@ -13,7 +13,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.declaration import MISSING
 from subclass_aot.errors import InnerTensorError
-from subclass_aot.wrapper.layout.shared_fields import ORIGIN, remember_alias
+from subclass_aot.wrapper.layout.shared_fields import ORIGIN, copy_origin
 
 if TYPE_CHECKING:  # which calls this
     from subclass_aot.wrapper.base import WrapperTensor
@@ -44,7 +44,7 @@ def copied(wrapper: WrapperTensor) -> Any:
     """Returns another tensor with the same inner tensors, for `copy.copy`."""
     rebuild, contents, *_ = wrapper.__reduce_ex__(4)
     made = rebuild(*contents)
-    remember_alias(made, wrapper)
+    copy_origin(made, wrapper)
     return made
 
 

@@ -451,3 +451,23 @@ def test_a_write_after_the_call_is_seen_by_autograd() -> None:
             a.mul_(2)
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             result.backward()
+
+
+@pytest.mark.parametrize("mode", ["inference", "none"])
+def test_parts_that_were_made_in_inference_mode(mode: str) -> None:
+    """Eager mode refuses to write them outside of it."""
+
+    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        y.mul_(2)
+        return x + y
+
+    with torch.inference_mode():
+        base = torch.arange(8.0)
+        parts = [base[:3], base[:3]]
+    with torch.inference_mode(mode == "inference"):
+        if mode == "inference":
+            assert aot_compile(program)(*parts).tolist() == [0, 4, 8]
+            return
+        for run in (program, aot_compile(program)):
+            with pytest.raises(RuntimeError, match="Inplace update to inference tensor outside InferenceMode"):
+                run(*parts)

@@ -12,7 +12,7 @@ import torch
 
 from subclass_aot import Int8Weight, TwoTensor, _native
 from subclass_aot.wrapper import WrapperTensor
-from subclass_aot.wrapper.serve.promise import Promise
+from subclass_aot.wrapper.serve.expected_results import ExpectedResults
 from tests.native.both_ways import in_threads
 
 aten: Any = torch.ops.aten
@@ -25,21 +25,21 @@ pytestmark = pytest.mark.skipif(
 
 
 class Asked:
-    """Says what a promise says, and counts."""
+    """Says what `ExpectedResults` says, and counts."""
 
     def __init__(self, func: Any, cls: Any = None) -> None:
-        self.times, self.promise = 0, Promise(func)
-        self.remembering = accelerator.Accepted(self.ask, cls)
+        self.times, self.expected = 0, ExpectedResults(func)
+        self.accepted = accelerator.Accepted(self.ask, cls)
 
     def ask(self, out: Any, args: Any, kwargs: Any) -> str:
         self.times += 1
-        return self.promise.broken_by(out, args, kwargs)
+        return self.expected.mismatch(out, args, kwargs)
 
     def __call__(self, out: Any, *args: Any, **kwargs: Any) -> str:
         """Checks both ways, twice, and says how often it was asked."""
-        expected = self.promise.broken_by(out, args, kwargs)
+        expected = self.expected.mismatch(out, args, kwargs)
         for _ in range(2):
-            assert self.remembering(out, args, kwargs) == expected
+            assert self.accepted(out, args, kwargs) == expected
         return expected
 
 

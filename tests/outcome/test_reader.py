@@ -55,12 +55,12 @@ def test_kinds_of_results(program: Any, kind: type, leaves: list[Any]) -> None:
 
 def test_an_older_object_without_tensors_stays_the_same() -> None:
     old = Cell(inner=Cell(a=1))
-    _, outcome = read(lambda args: old, [], existed=[old, old.inner])  # type: ignore[attr-defined]
+    _, outcome = read(lambda args: old, [], older=[old, old.inner])  # type: ignore[attr-defined]
     assert isinstance(outcome.result, Literal) and outcome.result.value is old and not outcome.new
     _, outcome = read(lambda args: old, [])
     assert outcome.result == New(0) and len(outcome.new) == 2
     old.tensor = A  # type: ignore[attr-defined]
-    leaves, outcome = read(lambda args: old, [], existed=[old, old.inner])  # type: ignore[attr-defined]
+    leaves, outcome = read(lambda args: old, [], older=[old, old.inner])  # type: ignore[attr-defined]
     assert outcome.result == New(0) and leaves == [A]
 
 

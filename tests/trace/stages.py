@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from subclass_aot.call import Arguments
 from subclass_aot.graph import Recorder
-from subclass_aot.outcome import Existed
+from subclass_aot.outcome import OlderObjects
 from subclass_aot.sizes import DynamicSizes
 from subclass_aot.trace.backward import Backward, run_backward
 from subclass_aot.trace.forward import Forward, run_forward
@@ -42,9 +42,9 @@ def forward_of(
     with (
         begun(fn, *args, dynamic=dynamic, inference=inference) as (recorder, user, inputs),
         user.arguments.replaced(inputs.seen, stand_ins=True) as call,
-        Existed() as existed,
+        OlderObjects() as older,
     ):
-        return run_forward(fn, call, inputs, user, recorder, existed)
+        return run_forward(fn, call, inputs, user, recorder, older)
 
 
 def backward_of(fn: Callable[..., Any], *args: Any) -> tuple[Recorder, Backward]:
@@ -52,7 +52,7 @@ def backward_of(fn: Callable[..., Any], *args: Any) -> tuple[Recorder, Backward]
     with (
         begun(fn, *args) as (recorder, user, inputs),
         user.arguments.replaced(inputs.seen, stand_ins=True) as call,
-        Existed() as existed,
+        OlderObjects() as older,
     ):
-        forward = run_forward(fn, call, inputs, user, recorder, existed)
-        return recorder, run_backward(inputs, forward, forward.tangents, recorder, existed)
+        forward = run_forward(fn, call, inputs, user, recorder, older)
+        return recorder, run_backward(inputs, forward, forward.tangents, recorder, older)

@@ -89,7 +89,7 @@ def test_what_is_built_is_tried_as_long_as_there_is_another_way() -> None:
     arguments = Arguments.of(torch.sin, (torch.ones(2),), {})
     begun, built = [], []
 
-    def begin(with_grad: bool = False, failure: Exception | None = None) -> Attempt | None:
+    def begin(with_grad: bool, failure: Exception | None) -> Attempt | None:
         begun.append((with_grad, str(failure)))
         return Attempt(dataclasses.replace(arguments, with_grad=with_grad), failure=failure)
 
@@ -106,7 +106,7 @@ def test_what_is_built_is_tried_as_long_as_there_is_another_way() -> None:
     assert begun == [(False, "None"), (False, "first"), (True, "first")]
     assert [each.options.fused_lstm for each in built] == [True, False, True, True, False]
     with pytest.raises(Retrace, match="with_grad"):
-        specialize(lambda with_grad=False, failure=None: None if with_grad else Attempt(arguments), _reads_grad)
+        specialize(lambda with_grad, failure: None if with_grad else Attempt(arguments), _reads_grad)
 
 
 def _reads_grad(attempt: Attempt) -> Any:

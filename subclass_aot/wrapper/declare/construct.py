@@ -339,10 +339,10 @@ def unflattener(cls: type[WrapperTensor]) -> Callable[..., Any]:
     is_wrong = "tensor.requires_grad or tensor.is_neg() or tensor.is_conj()"
     with source.block("for name, tensor in inner.items():"), source.block(f"if {is_wrong}:"):
         source.line(f"{check}(name, tensor)")
-    remember = source.const(shared_fields.remember_context, "remember_context")
+    lose = source.const(shared_fields.lose_origin, "lose_origin")
     with source.block(f"if type(context) is {source.const(shared_fields.ContextOfView, 'ContextOfView')}:"):
         source.line("made = cls.__tensor_unflatten__(inner, context.context, outer_size, outer_stride)")
-        source.line(f"return {remember}(made, context)")
+        source.line(f"return {lose}(made, context)")
     if not cls.__wrapper_declaration__.is_static:
         source.line("state = {**inner, **cls.__wrapper_attributes__(tuple(inner), context)}")
         source.line(f"return {source.const(assemble, 'assemble')}(cls, state, outer_size, outer_stride)")

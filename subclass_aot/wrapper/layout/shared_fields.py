@@ -112,7 +112,7 @@ def context_of_view(view: torch.Tensor, names: Sequence[str], context: tuple[Any
     return ContextOfView(context, shared) if shared else context
 
 
-def remember_context(made: Any, context: ContextOfView) -> Any:
+def lose_origin(made: Any, context: ContextOfView) -> Any:
     """Has a wrapper, just made with a context while torch traces, refuse to be written; gives the wrapper.
 
     Elsewhere, whoever took a tensor apart has its fields, and may write these.
@@ -192,7 +192,7 @@ def _shares(view: torch.Tensor, base: WrapperTensor, of_view: int, of_base: int)
     return False
 
 
-def remember_shared_fields(
+def set_origin_if_shared(
     made: object, base: WrapperTensor, func: Operator, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> None:
     """Keeps how a view was made, or each of several, if it shares a field with the rest of its base."""
@@ -204,10 +204,10 @@ def remember_shared_fields(
     of_view, of_base = first.numel(), base.numel()
     is_symbolic = type(of_view) is not int or type(of_base) is not int  # a write finds out then
     if ORIGIN in base.__dict__ or is_symbolic or _shares(first, base, of_view, of_base):
-        remember_view(made, base, func, args, kwargs)
+        set_origin(made, base, func, args, kwargs)
 
 
-def remember_view(
+def set_origin(
     view: object, base: torch.Tensor, func: Operator, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> None:
     """Keeps what autograd does not know: that `view` is `func(base, *args, **kwargs)`, or the first of several such."""
@@ -218,7 +218,7 @@ def remember_view(
             each.__dict__[ORIGIN] = Origin(base if owner is None else owner, chain)
 
 
-def remember_change(view: torch.Tensor, func: Operator, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+def extend_origin(view: torch.Tensor, func: Operator, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
     """Keeps that a view, which was changed in place as by `t_`, is `func(view, *args, **kwargs)` of what it was."""
     if origin := view.__dict__.get(ORIGIN):
         view.__dict__[ORIGIN] = origin._replace(chain=origin.chain.then(Step.of(func, args, kwargs)))
@@ -239,7 +239,7 @@ def base_of(view: torch.Tensor) -> tuple[Any, Chain]:
     return (base, chain) if type(base) is type(view) else (None, Chain())
 
 
-def remembered_base(view: object) -> tuple[Any, Chain] | None:
+def sharing_base(view: object) -> tuple[Any, Chain] | None:
     """Returns the base of a view that shares fields, or may for other sizes, and what regenerates the view.
 
     Args:
@@ -274,7 +274,7 @@ def _is_shared_in_example(name: str, view: torch.Tensor, base: torch.Tensor) -> 
     return held * of_base > of_whole * of_view
 
 
-def remember_alias(made: torch.Tensor, view: torch.Tensor) -> None:
+def copy_origin(made: torch.Tensor, view: torch.Tensor) -> None:
     """Has a wrapper of the same fields, as `detach` makes it, be a view of the same."""
     if ORIGIN in view.__dict__:
         made.__dict__[ORIGIN] = view.__dict__[ORIGIN]

@@ -19,7 +19,7 @@ from subclass_aot.wrapper.layout import views
 from subclass_aot.wrapper.layout.blocks import cut_views
 from subclass_aot.wrapper.layout.cuts import CUTS, SEVERAL
 from subclass_aot.wrapper.layout.field_map import CannotFollow, FieldMap, field_maps, is_kept
-from subclass_aot.wrapper.layout.shared_fields import remember_change, remember_shared_fields
+from subclass_aot.wrapper.layout.shared_fields import extend_origin, set_origin_if_shared
 from subclass_aot.wrapper.serve import errors
 from subclass_aot.wrapper.serve.copy_into import copy_into
 from subclass_aot.wrapper.serve.dense import dense
@@ -231,7 +231,7 @@ def viewing(cls: type[WrapperTensor], func: Operator) -> Handler:
                 parts = views.view_fields(view, self, args, kwargs)
             else:
                 made: Any = cut_views(view, self, args, kwargs)
-                remember_shared_fields(made, self, func, args, kwargs)
+                set_origin_if_shared(made, self, func, args, kwargs)
                 return made
         except CannotFollow as error:
             if may_read_through:
@@ -240,10 +240,10 @@ def viewing(cls: type[WrapperTensor], func: Operator) -> Handler:
         if is_in_place:
             _torch.apply_to_outer(func, (self, *args), kwargs)
             self.__dict__.update(parts)
-            remember_change(self, view, args, kwargs)
+            extend_origin(self, view, args, kwargs)
             return self
         made = _wrapped(self, parts, are_several)
-        remember_shared_fields(made, self, func, args, kwargs)
+        set_origin_if_shared(made, self, func, args, kwargs)
         return made
 
     return handler

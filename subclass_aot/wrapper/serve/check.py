@@ -13,10 +13,10 @@ from subclass_aot._torch import AnyOperator, Operator
 from subclass_aot.codegen import Source
 from subclass_aot.errors import OperatorRuleError
 from subclass_aot.operators import Effects, effects_of
-from subclass_aot.wrapper.layout.shared_fields import remember_shared_fields
+from subclass_aot.wrapper.layout.shared_fields import set_origin_if_shared
 from subclass_aot.wrapper.serve import kernels
 from subclass_aot.wrapper.serve.errors import declined, wrong_result
-from subclass_aot.wrapper.serve.promise import Promise
+from subclass_aot.wrapper.serve.expected_results import ExpectedResults
 
 if TYPE_CHECKING:  # which is made with this
     from subclass_aot.wrapper.base import WrapperTensor
@@ -78,31 +78,31 @@ def checked(
         refuse("out is not None", "None")
     is_new = effects.pure and not effects.composite and "tensor" in effects.returns
     if not effects.returned and {"tensor", "list"} & set(effects.returns):
-        not_promised = source.const(_not_promised(cls, func, is_new), "not_promised")
-        source.line(f"expected = {not_promised}(out, args, kwargs)")
+        mismatch = source.const(_mismatch_of(cls, func, is_new), "mismatch")
+        source.line(f"expected = {mismatch}(out, args, kwargs)")
         with source.block("if expected:"):
             source.line(f"raise {wrong}({', '.join(details)}, expected, out)")
     source.line("return out")
     return source.build()
 
 
-def _not_promised(cls: type[WrapperTensor], func: Operator, is_new: bool) -> Callable[..., str]:
+def _mismatch_of(cls: type[WrapperTensor], func: Operator, is_new: bool) -> Callable[..., str]:
     """Returns a function of a rule's result and its arguments: it says what was expected instead; "" if that was
     given.
     """
-    broken_by: Callable[..., str] = Promise(func).broken_by
+    mismatch: Callable[..., str] = ExpectedResults(func).mismatch
     if is_new:
-        broken_by = functools.partial(_broken_or_old, broken_by)
+        mismatch = functools.partial(_mismatch_or_old, mismatch)
     if hooks.kernels is None:
-        return broken_by
-    remembering: Callable[..., str] = hooks.kernels.Accepted(broken_by, cls if kernels.is_read_plainly(cls) else None)
-    return remembering
+        return mismatch
+    accepted: Callable[..., str] = hooks.kernels.Accepted(mismatch, cls if kernels.is_read_plainly(cls) else None)
+    return accepted
 
 
-def _broken_or_old(
-    broken_by: Callable[..., str], out: object, args: tuple[object, ...], kwargs: dict[str, object]
+def _mismatch_or_old(
+    mismatch: Callable[..., str], out: object, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> str:
-    expected = broken_by(out, args, kwargs)
+    expected = mismatch(out, args, kwargs)
     if not expected and any(out is argument for argument in args):
         return "a new tensor, as a clone of what it was given"
     return expected
@@ -161,6 +161,6 @@ def _check_view(
         refuse(f"type(out) is not type({base})", what)
         source.line(f"{alias}(out, {base})")
     if next(iter(effects.parameters)) == effects.viewed:
-        remember = source.const(remember_shared_fields, "remember_shared_fields")
+        note_origin = source.const(set_origin_if_shared, "set_origin_if_shared")
         with source.block("if args:"):
-            source.line(f"{remember}(out, {base}, {source.const(func, 'func')}, args[1:], kwargs)")
+            source.line(f"{note_origin}(out, {base}, {source.const(func, 'func')}, args[1:], kwargs)")

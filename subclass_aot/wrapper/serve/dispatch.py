@@ -20,7 +20,7 @@ from subclass_aot.wrapper.distributed.collectives import (
     is_functional_move,
 )
 from subclass_aot.wrapper.distributed.sharding import gradient_handler, is_exchange_of_gradients
-from subclass_aot.wrapper.layout.shared_fields import remember_view
+from subclass_aot.wrapper.layout.shared_fields import set_origin
 from subclass_aot.wrapper.layout.views import ALIKE, ALIKE_ALONG, is_view
 from subclass_aot.wrapper.serve import errors, kernels, rules
 from subclass_aot.wrapper.serve.builtin import FIELD_BY_FIELD, NEW, built_in, new_of_each
@@ -266,5 +266,5 @@ def _in_inference_mode(func: AnyOperator, handler: Handler, args: tuple[Any, ...
             return handler(*args, **kwargs)
     view = handler(*args, **kwargs)
     if args and args[0] is base:
-        remember_view(view, base, func, args[1:], kwargs)
+        set_origin(view, base, func, args[1:], kwargs)
     return view

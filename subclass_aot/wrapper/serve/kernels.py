@@ -113,7 +113,7 @@ _PLAIN: dict[str, Any] = {}
 """What a class has to have from the library or from torch, by name: filled when `WrapperTensor` is there."""
 
 
-def remember_plain(base: type[WrapperTensor]) -> None:
+def register_base(base: type[WrapperTensor]) -> None:
     """Notes what `WrapperTensor` itself has, so that a class which has something else is recognized."""
     for name in ("__torch_dispatch__", "__getattribute__", "__getattr__", *_LOOK):
         _PLAIN[name] = _found(base, name)

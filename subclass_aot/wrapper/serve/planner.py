@@ -15,7 +15,7 @@ from subclass_aot.operators import PHYSICAL, Effects
 from subclass_aot.wrapper.declare.construct import emit_instance
 from subclass_aot.wrapper.declare.outer import outer_rule
 from subclass_aot.wrapper.declare.structure import Treatment, treatment
-from subclass_aot.wrapper.layout.shared_fields import may_share, remember_alias, shared_field
+from subclass_aot.wrapper.layout.shared_fields import copy_origin, may_share, shared_field
 from subclass_aot.wrapper.serve import errors
 
 if TYPE_CHECKING:  # which is made with this
@@ -291,7 +291,7 @@ class Planner:
                 self.source.line(f"{alias}({wrapped}, {viewed})")
                 if self.func in ALIASES:
                     with self.source.block(f"if {may_share(viewed)}:"):
-                        self.source.line(f"{self.source.const(remember_alias, 'remember_alias')}({wrapped}, {viewed})")
+                        self.source.line(f"{self.source.const(copy_origin, 'copy_origin')}({wrapped}, {viewed})")
         return wrapped
 
 

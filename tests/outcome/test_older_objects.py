@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from subclass_aot import aot_compile
-from subclass_aot.outcome import Existed
+from subclass_aot.outcome import OlderObjects
 
 
 @pytest.mark.parametrize("frozen", [False, True])
@@ -20,16 +20,16 @@ def test_what_is_older_than_a_block(frozen: bool) -> None:
     if frozen:
         gc.freeze()
     try:
-        with Existed() as existed:
+        with OlderObjects() as older:
             new = types.SimpleNamespace()
-            assert old in existed and new not in existed
+            assert old in older and new not in older
         assert (gc.get_freeze_count() > 0) is frozen
     finally:
         gc.unfreeze()
 
 
 def test_an_error_leaves_the_collector_as_it_was() -> None:
-    with pytest.raises(ZeroDivisionError), Existed():
+    with pytest.raises(ZeroDivisionError), OlderObjects():
         raise ZeroDivisionError
     assert gc.get_freeze_count() == 0
 

@@ -12,13 +12,13 @@ from subclass_aot import _torch
 from subclass_aot._stack import pass_on_interruption
 from subclass_aot._torch import Operator
 
-SizeAndDtype = tuple[tuple[int, ...], torch.dtype]
+Look = tuple[tuple[int, ...], torch.dtype]
 """The sizes and the dtype of a tensor."""
 
 _LIMIT = 1000
 
 
-class Promise:
+class ExpectedResults:
     """The sizes and dtypes that an operator gives, for each combination of arguments that was met.
 
     It runs once for each, on tensors of the device "meta". What it refuses there nobody knows, and anything will
@@ -31,36 +31,36 @@ class Promise:
 
     def __init__(self, func: Operator) -> None:
         self._func = func
-        self._known: dict[object, list[SizeAndDtype | None]] = {}
+        self._known: dict[object, list[Look | None]] = {}
 
-    def broken_by(self, out: object, args: tuple[object, ...], kwargs: dict[str, object]) -> str:
+    def mismatch(self, out: object, args: tuple[object, ...], kwargs: dict[str, object]) -> str:
         """Returns what was expected instead of `out`, as text; "" where `out` is that, or nothing is known."""
         try:
             key = _keys(_key, args, kwargs)
-            promised = self._known.get(key)
+            expected = self._known.get(key)
         except TypeError:  # some sizes are symbols
             try:
                 key = _keys(_key_in_example, args, kwargs)
-                promised = self._known.get(key)
+                expected = self._known.get(key)
             except TypeError:  # a number without a hash, or a size that depends on data
                 return ""
-        if promised is None:
+        if expected is None:
             if len(self._known) >= _LIMIT:
                 self._known.clear()
-            promised = self._known[key] = self._ask(args, kwargs)
-        if len(promised) == 1 and isinstance(out, torch.Tensor):  # as it is of nearly all
-            expected = promised[0]
-            if expected is None or not _differs(out, expected):
+            expected = self._known[key] = self._ask(args, kwargs)
+        if len(expected) == 1 and isinstance(out, torch.Tensor):  # as it is of nearly all
+            look = expected[0]
+            if look is None or not _differs(out, look):
                 return ""
         found = out if isinstance(out, tuple | list) else (out,)
-        if promised and len(found) != len(promised):
-            return f"{len(promised)} tensors"
-        for expected, tensor in zip(promised, found, strict=False):
-            if expected is not None and isinstance(tensor, torch.Tensor) and _differs(tensor, expected):
-                return f"a tensor of size {list(expected[0])} and {expected[1]}"
+        if expected and len(found) != len(expected):
+            return f"{len(expected)} tensors"
+        for look, tensor in zip(expected, found, strict=False):
+            if look is not None and isinstance(tensor, torch.Tensor) and _differs(tensor, look):
+                return f"a tensor of size {list(look[0])} and {look[1]}"
         return ""
 
-    def _ask(self, args: tuple[object, ...], kwargs: dict[str, object]) -> list[SizeAndDtype | None]:
+    def _ask(self, args: tuple[object, ...], kwargs: dict[str, object]) -> list[Look | None]:
         with _torch.disable_current_modes():
             blank: Any = optree.tree_map(_blank, (args, kwargs), none_is_leaf=True)  # type: ignore[arg-type]
             try:
@@ -69,16 +69,16 @@ class Promise:
                 pass_on_interruption(error)
                 return []
         found = out if isinstance(out, tuple | list) else (out,)
-        return [_size_and_dtype(x) if isinstance(x, torch.Tensor) else None for x in found]
+        return [_look(x) if isinstance(x, torch.Tensor) else None for x in found]
 
 
-def _size_and_dtype(tensor: torch.Tensor) -> SizeAndDtype:
+def _look(tensor: torch.Tensor) -> Look:
     return _examples(tensor.shape), tensor.dtype
 
 
-def _differs(tensor: torch.Tensor, expected: SizeAndDtype) -> bool:
+def _differs(tensor: torch.Tensor, look: Look) -> bool:
     try:
-        return _size_and_dtype(tensor) != expected
+        return _look(tensor) != look
     except TypeError:  # a size that depends on data
         return False
 

@@ -7,46 +7,44 @@ import torch
 
 from subclass_aot import aot_compile
 from subclass_aot.errors import RuleResultError
-from subclass_aot.wrapper.serve.promise import Promise
+from subclass_aot.wrapper.serve.expected_results import ExpectedResults
 from tests.wrapper.classes import fresh
 
 aten = torch.ops.aten
 
 
 def test_sizes_and_dtypes() -> None:
-    mm = Promise(aten.mm.default)
+    mm = ExpectedResults(aten.mm.default)
     x, y = torch.ones(2, 3), torch.ones(3, 4)
-    assert mm.broken_by(torch.ones(2, 4), (x, y), {}) == ""
-    assert mm.broken_by(torch.ones(4, 2), (x, y), {}) == "a tensor of size [2, 4] and torch.float32"
-    assert mm.broken_by(torch.ones(2, 4).half(), (x, y), {}) == "a tensor of size [2, 4] and torch.float32"
-    assert mm.broken_by(torch.ones(5, 4), (torch.ones(5, 3), y), {}) == ""
+    assert mm.mismatch(torch.ones(2, 4), (x, y), {}) == ""
+    assert mm.mismatch(torch.ones(4, 2), (x, y), {}) == "a tensor of size [2, 4] and torch.float32"
+    assert mm.mismatch(torch.ones(2, 4).half(), (x, y), {}) == "a tensor of size [2, 4] and torch.float32"
+    assert mm.mismatch(torch.ones(5, 4), (torch.ones(5, 3), y), {}) == ""
 
 
 def test_several_results_and_absent_ones() -> None:
-    split, x = Promise(aten.split.Tensor), torch.ones(5)
-    assert split.broken_by([x[:2], x[2:4], x[4:]], (x, 2), {}) == ""
-    assert split.broken_by([x[:2], x[2:4]], (x, 2), {}) == "3 tensors"
-    assert split.broken_by([x[:2], x[2:4], x[3:]], (x, 2), {}) == "a tensor of size [1] and torch.float32"
-    norm, rows = Promise(aten.native_layer_norm_backward.default), torch.ones(2, 3)
+    split, x = ExpectedResults(aten.split.Tensor), torch.ones(5)
+    assert split.mismatch([x[:2], x[2:4], x[4:]], (x, 2), {}) == ""
+    assert split.mismatch([x[:2], x[2:4]], (x, 2), {}) == "3 tensors"
+    assert split.mismatch([x[:2], x[2:4], x[3:]], (x, 2), {}) == "a tensor of size [1] and torch.float32"
+    norm, rows = ExpectedResults(aten.native_layer_norm_backward.default), torch.ones(2, 3)
     found = (rows, None, None)
-    assert (
-        norm.broken_by(found, (rows, rows, [3], rows[:, :1], rows[:, :1], None, None, [True, False, False]), {}) == ""
-    )
+    assert norm.mismatch(found, (rows, rows, [3], rows[:, :1], rows[:, :1], None, None, [True, False, False]), {}) == ""
 
 
 def test_it_is_asked_once_for_each_combination() -> None:
-    promise, x = Promise(aten.sum.dim_IntList), torch.ones(2, 3)
+    expected, x = ExpectedResults(aten.sum.dim_IntList), torch.ones(2, 3)
     for _ in range(2):
-        assert promise.broken_by(torch.ones(2), (x, [1]), {}) == ""
-        assert promise.broken_by(torch.ones(2), (x, [1]), {"dtype": torch.float64}) != ""
-    assert len(promise._known) == 2
+        assert expected.mismatch(torch.ones(2), (x, [1]), {}) == ""
+        assert expected.mismatch(torch.ones(2), (x, [1]), {"dtype": torch.float64}) != ""
+    assert len(expected._known) == 2
 
 
 def test_what_it_does_not_know() -> None:
     x = torch.ones(2, 3)
-    assert Promise(aten.mm.default).broken_by(None, (x, x), {}) == ""  # the operator refuses such sizes
-    assert Promise(aten.nonzero.default).broken_by(x, (x,), {}) == ""  # they depend on the data
-    assert Promise(aten.fill.Tensor).broken_by(x, (x, object()), {}) == ""
+    assert ExpectedResults(aten.mm.default).mismatch(None, (x, x), {}) == ""  # the operator refuses such sizes
+    assert ExpectedResults(aten.nonzero.default).mismatch(x, (x,), {}) == ""  # they depend on the data
+    assert ExpectedResults(aten.fill.Tensor).mismatch(x, (x, object()), {}) == ""
 
 
 def test_symbolic_sizes_are_those_of_the_example_and_nothing_is_assumed_of_them() -> None:

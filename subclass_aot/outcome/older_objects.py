@@ -1,4 +1,4 @@
-"""Separates objects that existed before tracing from new ones (by `gc.freeze`)."""
+"""Separates objects that are older than a trace from new ones (by `gc.freeze`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from subclass_aot.put_back import PutBack
 from subclass_aot.tricks import is_on
 
 
-class Existed(PutBack):
+class OlderObjects(PutBack):
     """Finds which objects are older than a block. It is queried in the block.
 
     Python's collector leaves them alone until the end of the block (`gc.freeze`), and so lists those alone that are
