@@ -18,7 +18,7 @@ NO_HANG := -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true
 # What needs the accelerator from the start of the process; `make test-native` runs all files so.
 KERNELS := $(wildcard tests/*/test_kernels*.py)
 
-.PHONY: FORCE help test test-native test-all test-smoke test-torches fuzz demo bench bench-limit bench-kernels bench-doors bench-memory bench-inductor docs lint dist clean
+.PHONY: FORCE help test test-native test-all test-smoke test-device test-torches fuzz demo bench bench-limit bench-kernels bench-doors bench-memory bench-inductor docs lint dist clean
 
 help:  ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -42,6 +42,9 @@ test-torches:  ## Run the tests with every supported torch in turn, each in a .v
 
 test-smoke: $(VENV)/.test  ## Try the library in other environments: without numpy, HOME or a compiler, other Pythons and torches; writes docs/environments/
 	$(BIN)/python -m tests.smoke
+
+test-device: $(VENV)/.test  ## Run what can run on another device than the CPU there: SUBCLASS_AOT_TEST_DEVICE=cuda
+	OMP_NUM_THREADS=1 $(PYTEST) --all tests/test_device.py tests/backends/test_cuda_graphs.py tests/databases tests/models/test_inductor.py
 
 fuzz: $(VENV)/.test  ## Look for programs that compile wrong, for an hour; MINUTES=5, SEED=1, PROCESSES=2
 	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) --processes $(PROCESSES) $(if $(SEED),--seed $(SEED))

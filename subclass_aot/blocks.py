@@ -15,6 +15,7 @@ from subclass_aot import _torch
 from subclass_aot.compile import CompiledFunction, aot_compile
 from subclass_aot.errors import BlockError, SubclassAotError
 from subclass_aot.graph import Retrace
+from subclass_aot.put_back import PutBack
 from subclass_aot.runtime import Structure
 from subclass_aot.specializations import Specialization
 from subclass_aot.symbols import SizesMustBeKnown
@@ -224,19 +225,17 @@ class _SharedFunction(CompiledFunction[..., Any]):
 
     def _build(self, tried: Any, attempt: Attempt) -> Specialization:
         (structure,) = (leaf.structure for leaf in attempt.arguments.leaves if isinstance(leaf, TracedBlock))
-        before = structure.contents()
-        try:
-            made = super()._build(tried, attempt)
-            if not structure.still_holds():
-                raise _ObjectsChange
-            return made
-        except (SizesMustBeKnown, Retrace):
-            raise
-        except SubclassAotError as error:
-            self.refused = error
-            raise
-        finally:
-            structure.restore(before)
+        with PutBack(functools.partial(structure.restore, structure.contents())):
+            try:
+                made = super()._build(tried, attempt)
+                if not structure.still_holds():
+                    raise _ObjectsChange
+                return made
+            except (SizesMustBeKnown, Retrace):
+                raise
+            except SubclassAotError as error:
+                self.refused = error
+                raise
 
 
 class TracedBlock:

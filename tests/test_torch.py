@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import weakref
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import torch
@@ -93,3 +94,22 @@ def test_a_graph_stays_whole_while_somebody_goes_through_its_nodes() -> None:
     del nodes
     _torch.dismantle(graph)
     assert not vars(graph)
+
+
+def test_a_reference_to_a_generator_ends_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for has_weak_ones in (True, False):
+        if not has_weak_ones:  # torch before 2.12
+            monkeypatch.setattr(weakref, "ref", _refuse)
+        generator = torch.Generator()
+        reference = _torch.reference_to(generator)
+        assert reference() is generator
+        assert reference() is generator
+        other = [generator]
+        del generator
+        assert reference() is other[0]
+        other.clear()
+        assert reference() is None
+
+
+def _refuse(of: object) -> NoReturn:
+    raise TypeError("cannot create weak reference")

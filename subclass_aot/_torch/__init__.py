@@ -108,6 +108,7 @@ from subclass_aot._torch.generator import is_default_generator as is_default_gen
 from subclass_aot._torch.generator import is_generator as is_generator
 from subclass_aot._torch.generator import is_later_state as is_later_state
 from subclass_aot._torch.generator import made_generators as made_generators
+from subclass_aot._torch.generator import reference_to as reference_to
 from subclass_aot._torch.generator import set_generator_state as set_generator_state
 from subclass_aot._torch.generator import state_bytes as state_bytes
 from subclass_aot._torch.generator import state_of_no_seed as state_of_no_seed
@@ -211,6 +212,8 @@ from subclass_aot._torch.switches import compiling as compiling
 from subclass_aot._torch.switches import devices_untouched as devices_untouched
 from subclass_aot._torch.switches import disable_autocast as disable_autocast
 from subclass_aot._torch.switches import is_any_autocast_enabled as is_any_autocast_enabled
+from subclass_aot._torch.switches import is_cudnn_enabled as is_cudnn_enabled
+from subclass_aot._torch.switches import without_cudnn as without_cudnn
 from subclass_aot._torch.switches import without_mkldnn as without_mkldnn
 from subclass_aot._torch.symbolic import Symbolic as Symbolic
 from subclass_aot._torch.symbolic import as_python as as_python

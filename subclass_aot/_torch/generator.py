@@ -7,7 +7,9 @@ format is kept for old files. When it changes: `initial_seed` of a generator tha
 from __future__ import annotations
 
 import ctypes
+import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -62,6 +64,27 @@ def is_later_state(state: bytes, earlier: bytes) -> bool:
                 return True
             torch.empty(_BLOCK, dtype=torch.int32, device="cpu").random_(generator=generator)
     return False
+
+
+class _Kept:
+    """A reference to a generator where torch has no weak ones, before 2.12: it has gone when nobody else has it."""
+
+    def __init__(self, generator: torch.Generator) -> None:
+        self._generator = generator
+
+    def __call__(self) -> torch.Generator | None:
+        return self._generator if sys.getrefcount(self._generator) > _OWN_REFERENCES else None
+
+
+_OWN_REFERENCES = 2  # the attribute, and the argument of `getrefcount`
+
+
+def reference_to(generator: torch.Generator) -> Callable[[], torch.Generator | None]:
+    """Returns what gives a generator as long as somebody has it, and then None."""
+    try:
+        return weakref.ref(generator)
+    except TypeError:
+        return _Kept(generator)
 
 
 def is_default_generator(generator: torch.Generator) -> bool:

@@ -11,7 +11,7 @@ from subclass_aot._torch.dispatch import dispatch_modes, leave_all_modes
 
 
 def modes_put_back() -> Callable[[], None]:
-    """Returns what puts the modes of this thread back as they are now, grad mode and the switch of oneDNN.
+    """Returns what puts the modes of this thread back as they are now, and switches of autograd and of oneDNN.
 
     Torch's own modes may stay on when a signal comes: see Note [What a block puts back] in `put_back.py`. When
     the private functions go: they stay.
@@ -23,6 +23,7 @@ def modes_put_back() -> Callable[[], None]:
     """
     dispatch, function = dispatch_modes(), _function_modes()
     grad, mkldnn = torch.is_grad_enabled(), torch._C._get_mkldnn_enabled()
+    threads = torch._C._is_multithreading_enabled()
     includes_meta = torch._C._meta_in_tls_dispatch_include()
 
     def put_back() -> None:
@@ -36,6 +37,7 @@ def modes_put_back() -> Callable[[], None]:
             for mode in function:
                 torch._C._push_on_torch_function_stack(mode)
         torch._C._set_grad_enabled(grad)
+        torch._C._set_multithreading_enabled(threads)
         torch._C._set_mkldnn_enabled(mkldnn)
         torch._C._set_meta_in_tls_dispatch_include(includes_meta)
 

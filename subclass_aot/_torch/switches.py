@@ -84,6 +84,22 @@ def without_mkldnn() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def without_cudnn() -> Iterator[None]:
+    """Runs the block without kernels of cuDNN; the public form warns of what machines do not have.
+
+    The switch is the process's: what other threads run meanwhile is computed by other kernels, too.
+    """
+    with PutBack(partial(torch._C._set_cudnn_enabled, torch._C._get_cudnn_enabled())):
+        torch._C._set_cudnn_enabled(False)
+        yield
+
+
+def is_cudnn_enabled() -> bool:
+    """Returns whether kernels of cuDNN may run. The public form is a property of a module, which Dynamo takes over."""
+    return bool(torch._C._get_cudnn_enabled())
+
+
 is_any_autocast_enabled: Callable[[], bool] = torch._C._is_any_autocast_enabled
 """Whether autocast is on for any device, at a tenth of the time of a query for one. When it goes: query each."""
 

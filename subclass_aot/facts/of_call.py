@@ -85,7 +85,7 @@ class _Reader:
             yield Fact("the lists and dicts that are passed twice", Kind.TWICE, twice)
 
     def objects(self) -> list[Fact]:
-        """Lists what objects are and hold. Of the attributes of some tensors only those count that are asked for."""
+        """Lists what objects are and hold. Of some tensors, only the attributes that the scope names count."""
         arguments, asked = self.arguments, dict(self.scope.absent)
         holders = enumerate(arguments.objects.holders if asked else ())
         tensors = (

@@ -65,8 +65,8 @@ class IndexMap:
     >>> index_map = IndexMap.of(create_subclass_meta([x, TwoTensor(x, x)]))
     >>> [str(slot) for slot in index_map.slots]
     ['args[0]', 'args[1].a', 'args[1].b']
-    >>> index_map.flat_of(1), index_map.outer_of(2)
-    (range(1, 3), 1)
+    >>> index_map.flat_of(1), index_map.outer_of(2), index_map.at(1, ".b").flat
+    (range(1, 3), 1, 2)
     """
 
     slots: tuple[Slot, ...]
@@ -92,11 +92,41 @@ class IndexMap:
         """Returns the outer value that one flat position belongs to."""
         return self.slots[flat].outer
 
+    def at(self, outer: int, *path: str, kind: Kind | None = None, dim: int | None = None) -> Slot:
+        """Returns the slot at the end of a path, by default the tensor or opaque value itself.
+
+        Raises:
+            KeyError: There is no such slot.
+        """
+        for flat in self.ranges[outer]:
+            slot = self.slots[flat]
+            if slot.path == path and slot.dim == dim and kind in (None, slot.kind):
+                return slot
+        raise KeyError(f"args[{outer}]{''.join(path)} has no slot of its own")
+
+    def of_kind(self, kind: Kind) -> list[int]:
+        """Returns the flat positions of one kind."""
+        return [slot.flat for slot in self.slots if slot.kind == kind]
+
     def to_flat(self, outers: Iterable[int]) -> list[int]:
         """Returns every flat position of the given outer values, in the order given: leaves, sizes, strides and
         opaque ones.
         """
         return [flat for outer in outers for flat in self.ranges[outer]]
+
+    def to_outer(self, flats: Iterable[int]) -> list[int]:
+        """Returns the outer values that the given flat positions belong to: each once, ascending."""
+        return sorted({self.slots[flat].outer for flat in flats})
+
+    def written(self, mutated: Iterable[int], mutated_leaves: Iterable[int]) -> list[int]:
+        """Returns the flat positions really written, among those of the mutated outer values: ascending.
+
+        Args:
+            mutated: Outer positions of mutated values.
+            mutated_leaves: Flat positions that were seen to be written.
+        """
+        outers = set(mutated)
+        return sorted({flat for flat in mutated_leaves if self.slots[flat].outer in outers})
 
 
 def flat_starts(metas: Sequence[Any]) -> list[int]:

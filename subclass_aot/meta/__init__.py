@@ -4,6 +4,7 @@ import sys
 import types
 
 import subclass_aot.meta.rules.convolution
+import subclass_aot.meta.rules.cuda
 import subclass_aot.meta.rules.layout
 import subclass_aot.meta.rules.norms
 import subclass_aot.meta.rules.shapes  # noqa: F401

@@ -69,8 +69,7 @@ def infer(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     device = _result_device(args, kwargs)
     with _torch.disable_current_modes():
         tree: Any = optree.tree_map(_blank, (args, kwargs), none_is_leaf=True)  # type: ignore[arg-type]
-    meta_args, meta_kwargs = tree
-    meta_kwargs = _on_meta(func, meta_kwargs)
+    meta_args, meta_kwargs = _on_meta(func, *tree)
     if isinstance(meta_kwargs.get("generator"), torch.Generator):
         meta_kwargs["generator"] = None  # a generator of another device than meta is refused, and nothing is drawn
     if meta_kwargs.get("pin_memory"):
@@ -227,12 +226,14 @@ def call_on_meta(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 def _call_inside(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Runs an operator on meta tensors in a rule that somebody else wrote."""
-    return call_on_meta(func, args, _on_meta(func, kwargs))
+    return call_on_meta(func, *_on_meta(func, args, kwargs))
 
 
-def _on_meta(func: Operator, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Returns keyword arguments such that the result is on meta."""
-    return {**kwargs, "device": _META} if "device" in kwargs or _torch.is_factory(func) else kwargs
+def _on_meta(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Returns arguments such that the result is on meta."""
+    if any(isinstance(a, torch.device) for a in args):
+        return tuple([_META if isinstance(a, torch.device) else a for a in args]), kwargs
+    return args, {**kwargs, "device": _META} if "device" in kwargs or _torch.is_factory(func) else kwargs
 
 
 def _refuse_cast(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -261,7 +262,7 @@ def _result_device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Returns the device of the result: `device=` if given, else that of the first tensor that is not a 0-dim CPU
     scalar.
     """
-    asked = kwargs.get("device")
+    asked = kwargs.get("device") or next((a for a in args if isinstance(a, torch.device)), None)
     if asked is not None:
         return indexed(asked)
     scalar = None

@@ -64,6 +64,7 @@ def meta(device: str | torch.device | None = None) -> Iterator[None]:
         if running is None:
             stack.enter_context(_torch.compiling())
             stack.enter_context(_torch.devices_untouched())
+            stack.enter_context(torch.autograd.set_multithreading_enabled(False))  # listeners are those of a thread
             stream = stack.enter_context(DataFree())
             stack.enter_context(Replaced(stream))
         yield

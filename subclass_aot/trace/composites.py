@@ -37,7 +37,10 @@ def _layer_by_layer(func: _torch.Operator) -> Callable[[_Kernel], _Kernel]:
             given = effects_of(func).bind(args, kwargs)
             layers, dropout = given["num_layers"], given["dropout"]
             if not (given["train"] and dropout and layers > 1):
-                return kernel(*args, **kwargs)
+                x, *final = kernel(*args, **kwargs)
+                states = given["hx"] if isinstance(given["hx"], list | tuple) else [given["hx"]]
+                # That of torch 2.11 gives an LSTM states of four dims.
+                return x, *(a.reshape(b.shape) for a, b in zip(final, states, strict=True))
             batch_first, states = given.get("batch_first", False), given["hx"]
             states = states if isinstance(states, list | tuple) else [states]
             name = "input" if "input" in given else "data"
@@ -54,7 +57,7 @@ def _layer_by_layer(func: _torch.Operator) -> Callable[[_Kernel], _Kernel]:
                     "dropout": 0.0,
                 } | ({"batch_first": False} if batch_first else {})
                 x, *final = kernel(**{**given, **layer})
-                last.append(final)
+                last.append([a.reshape(b.shape) for a, b in zip(final, own, strict=True)])
                 if i < layers - 1:
                     x = torch.dropout(x, dropout, True)
             return x.transpose(0, 1) if batch_first else x, *map(torch.cat, zip(*last, strict=True))

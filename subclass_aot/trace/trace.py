@@ -129,6 +129,7 @@ def trace_arguments(
             with (
                 torch.inference_mode(False),
                 torch.set_grad_enabled(grad),  # inference mode switched it on, the function may switch it
+                torch.autograd.set_multithreading_enabled(False),  # else what a GPU computes goes backward in a thread
                 kernels,
                 hashes.used(),
             ):

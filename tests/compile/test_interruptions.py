@@ -164,6 +164,15 @@ def test_at_many_lines(name: str) -> None:
     interrupt(name, spread(60))
 
 
+def test_where_models_get_their_own_tensors_back() -> None:
+    """Other threads would save a model without data."""
+
+    def choose(first: dict[tuple[str, int], int]) -> list[Place]:
+        return [(file, line) for file, line in first if file.endswith("of_thread.py") and line in set(_of_blocks(file))]
+
+    interrupt("first call", choose)
+
+
 @pytest.mark.long
 @pytest.mark.every_case
 @pytest.mark.parametrize("name", ["first call", "first backward", "other sizes"])

@@ -21,6 +21,8 @@ from torch import Tensor, nn
 from torch.testing._internal import common_methods_invocations, common_utils
 from torch.testing._internal.opinfo import core as opinfo_core
 
+from tests.device import DEVICE
+
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
@@ -161,13 +163,14 @@ def _copied(x: Any) -> Any:
 
 
 def _sample(op: Any) -> Any:
-    """Returns the first sample of an operator; None if it has none on a CPU."""
-    dtypes = [d for d in (torch.float32, torch.int64, torch.complex64, torch.bool, torch.float64) if d in op.dtypes]
+    """Returns the first sample of an operator; None if it has none on the device."""
+    has = op.supported_dtypes(torch.device(DEVICE).type)
+    dtypes = [d for d in (torch.float32, torch.int64, torch.complex64, torch.bool, torch.float64) if d in has]
     if not dtypes or op.name.startswith("jiterator"):  # those run on GPUs only
         return None
     seed(0)
     needs = op.supports_autograd and (dtypes[0].is_floating_point or dtypes[0].is_complex)
-    return next(iter(op.sample_inputs("cpu", dtypes[0], requires_grad=needs)), None)
+    return next(iter(op.sample_inputs(DEVICE, dtypes[0], requires_grad=needs)), None)
 
 
 _UNDETERMINED = frozenset({"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"})
@@ -244,7 +247,7 @@ def module_db() -> Iterator[Case]:
     for info in modules:
         for training in (True, False):
             seed(0)
-            found = info.module_inputs_func(info, "cpu", torch.float32, True, training)
+            found = info.module_inputs_func(info, DEVICE, torch.float32, True, training)
             for number, sample in enumerate(itertools.islice(found, 2)):
                 if sample.forward_input is not None:
                     name = f"{info.name}, {'training' if training else 'eval'}, sample {number}"
@@ -254,7 +257,7 @@ def module_db() -> Iterator[Case]:
 def _module(info: Any, sample: Any, training: bool) -> Program:
     seed(0)
     given = sample.constructor_input
-    module = info.module_cls(*given.args, **given.kwargs).train(training)
+    module = info.module_cls(*given.args, **given.kwargs).train(training).to(DEVICE)
 
     def arguments() -> Arguments:
         tree: Any = (sample.forward_input.args, sample.forward_input.kwargs)
@@ -269,7 +272,7 @@ def optim_db() -> Iterator[Case]:
     from torch.testing._internal.common_optimizers import optim_db as optimizers
 
     for info in optimizers:
-        for number, sample in enumerate(info.optim_inputs_func(device="cpu")):
+        for number, sample in enumerate(info.optim_inputs_func(device=DEVICE)):
             for flags in ({}, {"foreach": True}, {"foreach": False}):
                 if (
                     flags
@@ -289,7 +292,8 @@ def _optimizer(info: Any, options: dict[str, Any], whole: bool) -> Program:
     model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2))
     if info.optim_cls.__name__ == "Muon":
         model = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Tanh(), nn.Linear(4, 2, bias=False))
-    x = torch.randn(5, 4)
+    model.to(DEVICE)
+    x = torch.randn(5, 4, device=DEVICE)
     options = {k: v.clone() if isinstance(v, Tensor) else v for k, v in options.items()}
     optimizer = info.optim_cls(model.parameters(), **options)
     closure = info.step_requires_closure
@@ -328,7 +332,7 @@ def _leaves(tree: Any) -> list[Any]:
 
 
 def hop_db() -> Iterator[Case]:
-    """Higher-order operators: those that have samples on a CPU."""
+    """Higher-order operators: those that have samples on the device."""
     from torch.testing._internal.hop_db import hop_db as operators
 
     return _operators(operators)

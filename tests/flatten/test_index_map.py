@@ -29,13 +29,24 @@ def test_names(index_map: IndexMap) -> None:
 def test_there_and_back(index_map: IndexMap) -> None:
     for outer in range(len(VALUES)):
         assert all(index_map.outer_of(flat) == outer for flat in index_map.flat_of(outer))
-        assert index_map.to_flat([outer]) == list(index_map.flat_of(outer))
-    assert [slot.flat for slot in index_map.slots] == list(range(len(index_map.slots)))
+        assert index_map.to_outer(index_map.to_flat([outer])) == [outer]
+    for slot in index_map.slots:
+        assert index_map.at(slot.outer, *slot.path) is slot is index_map.slots[slot.flat]
     assert index_map.to_flat(range(len(VALUES))) == list(range(len(index_map.slots)))
 
 
 def test_order_is_that_of_the_question(index_map: IndexMap) -> None:
     assert index_map.to_flat([3, 0]) == [6, 7, 0]
+
+
+def test_no_slot_at_a_wrapper_itself(index_map: IndexMap) -> None:
+    with pytest.raises(KeyError, match=r"args\[1\]\.a has no slot of its own"):
+        index_map.at(1, ".a")
+
+
+def test_written_leaves_of_mutated_values(index_map: IndexMap) -> None:
+    assert index_map.written([1, 3], [7, 2, 0]) == [2, 7]  # 0 was written, but is not among the mutated
+    assert index_map.written([], [1]) == []
 
 
 def test_mutated_wrappers_count_with_every_slot() -> None:

@@ -168,12 +168,13 @@ def test_every_index_there_and_back(values: list[Any]) -> None:
     for slot in index_map.slots:
         assert eval(slot.name("values"), {"values": values}) is leaves[slot.flat]
         assert slot.flat in index_map.flat_of(slot.outer) and index_map.outer_of(slot.flat) == slot.outer
+        assert index_map.at(slot.outer, *slot.path, dim=slot.dim) is slot
         assert slot.meta is not None and slot.meta.unwrapped_idx == slot.flat
     for outer, meta in enumerate(plan.metas):
         assert len(index_map.flat_of(outer)) == meta.arg_count
         if isinstance(meta, SubclassCreationMeta):
             assert index_map.flat_of(outer).start == meta.flat_tensor_start_idx
-    assert index_map.to_flat(range(len(values))) == list(range(len(leaves)))
+    assert index_map.to_outer(index_map.to_flat(range(len(values)))) == [i for i, m in enumerate(plan.metas)]
 
 
 @given(lists, lists)

@@ -15,6 +15,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 
 from subclass_aot import MetaTensor, Spec
 from subclass_aot.errors import DataDependentError, TraceError
+from tests.device import DEVICE
 from tests.meta.nodes import runs, wrong_nodes
 from tests.torches import TORCH
 
@@ -70,7 +71,7 @@ def twin_of(x: Any) -> Any:
 
 
 def check(op: Any, layout: str) -> None:
-    sample: Any = next(iter(op.sample_inputs("cpu", torch.float32)))
+    sample: Any = next(iter(op.sample_inputs(DEVICE, torch.float32)))
 
     def laid_out(x: Any) -> Any:
         return LAYOUTS[layout](x.detach()).requires_grad_(x.requires_grad) if is_dense(x) else x
@@ -146,9 +147,9 @@ def check_nodes(layouts: Iterable[str], part: int, dtype: torch.dtype = torch.fl
     """
     found, tried = [], 0
     for op in CHECKED[part::PARTS]:
-        if dtype not in op.dtypes or op.full_name in NOT_TOLD:
+        if dtype not in op.supported_dtypes(torch.device(DEVICE).type) or op.full_name in NOT_TOLD:
             continue
-        drawn = op.sample_inputs("cpu", dtype, requires_grad=op.supports_autograd and dtype.is_floating_point)
+        drawn = op.sample_inputs(DEVICE, dtype, requires_grad=op.supports_autograd and dtype.is_floating_point)
         for sample, layout in itertools.product(itertools.islice(drawn, samples), layouts):
             if layout in ONES and any(name in op.full_name for name in OF_MEMORY):
                 continue

@@ -13,6 +13,7 @@ import torch
 
 from subclass_aot import aot_compile
 from subclass_aot.backends import inductor
+from tests.device import DEVICE, there
 from tests.models.architectures import ARCHITECTURES, make
 from tests.models.checks import ROUNDING, check_inference, check_training, quantize
 
@@ -56,7 +57,7 @@ def test_a_model(name: str, kind: str, door: str) -> None:
     torch.manual_seed(0)
     check: Any = check_training if kind == "training" else check_inference
     through, made = compiled(door)
-    check(make(name), ARCHITECTURES[name].inputs, through, **ROUNDING)
+    check(make(name).to(DEVICE), there(ARCHITECTURES[name].inputs), through, **ROUNDING)
     if door == "aot_compile":
         reasons = [line for line in made[0].explain().splitlines() if "stay numbers" in line or "alone" in line]
         assert not reasons, reasons
@@ -66,4 +67,4 @@ def test_a_model(name: str, kind: str, door: str) -> None:
 @pytest.mark.parametrize("name", ["LlamaForCausalLM", "BertForSequenceClassification", "T5ForConditionalGeneration"])
 def test_a_quantized_model(name: str) -> None:
     torch.manual_seed(0)
-    check_training(quantize(make(name)), ARCHITECTURES[name].inputs, DOORS["aot_compile"], **ROUNDING)
+    check_training(quantize(make(name).to(DEVICE)), there(ARCHITECTURES[name].inputs), DOORS["aot_compile"], **ROUNDING)

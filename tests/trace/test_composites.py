@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import optree
 import pytest
 import torch
 from torch import Tensor, nn
@@ -223,3 +224,12 @@ def test_torchs_own_kernels_are_back_afterwards() -> None:
     with torch._dispatch.python.enable_python_dispatcher():
         y = torch.ones(2)
         assert torch.dropout(y, 0.5, False) is not y
+
+
+@pytest.mark.parametrize("cls", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
+@pytest.mark.parametrize("options", [{}, {"bidirectional": True}, {"num_layers": 2, "dropout": 0.5}], ids=str)
+def test_states_of_recurrent_layers_have_the_sizes_of_eager_mode(cls: Any, options: dict[str, Any]) -> None:
+    """Torch 2.11 has a form of LSTM in Python that gives states of four dims."""
+    layer, x = cls(4, 8, batch_first=True, **options), torch.rand(2, 5, 4)
+    expected, got = (optree.tree_leaves(f(x)) for f in (layer, aot_compile(layer, dynamic=True)))
+    assert [y.shape for y in got] == [y.shape for y in expected]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+import subclass_aot as sa
 from subclass_aot import trace_joint
 from subclass_aot.trace import is_tracing, one_at_a_time
 
@@ -47,3 +48,16 @@ def test_another_thread_waits_until_a_trace_is_over() -> None:
         return found
 
     assert said_in(lambda x: from_another_thread(gets_its_turn)) is False and from_another_thread(gets_its_turn)
+
+
+def test_backward_in_a_trace_runs_in_the_thread_of_the_trace() -> None:
+    """Autograd has a thread for each GPU, in which a model has its real tensors."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x * (2 if torch._C._is_multithreading_enabled() else 3)
+
+    x = torch.ones(3, requires_grad=True)
+    assert sa.aot_compile(program)(x).tolist() == [3.0] * 3
+    with sa.meta("cuda"):
+        assert not torch._C._is_multithreading_enabled()
+    assert torch._C._is_multithreading_enabled()

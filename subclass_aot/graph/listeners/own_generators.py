@@ -46,6 +46,7 @@ _IN_BACKWARD = Reason(
 )
 
 
+_Reference = Callable[[], torch.Generator | None]
 _MOST = 1 << 32
 """Larger seeds are taken for those of `Generator.seed()`, which takes 53 bits by chance; no mode sees that call."""
 
@@ -63,12 +64,12 @@ class OwnGenerators:
         self._of_default = weakref.WeakMethod(of_default)  # of who has this
         self._forward: Recorder | None = None  # while it runs
         self._begun = 0
-        self._reached: dict[int, weakref.ref[torch.Generator]] = {}
+        self._reached: dict[int, _Reference] = {}
         self._read: set[int] = set()  # by an outcome, which makes another one at each call
         self._unknown: set[int] = set()
-        self._made: dict[int, tuple[weakref.ref[torch.Generator], str]] = {}  # by the function, and where
+        self._made: dict[int, tuple[_Reference, str]] = {}  # by the function, and where
         self._drawn: set[int] = set()
-        self._left: list[tuple[weakref.ref[torch.Generator], bytes]] = []
+        self._left: list[tuple[_Reference, bytes]] = []
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -149,7 +150,7 @@ class OwnGenerators:
 
     def _note_made(self, generator: torch.Generator) -> None:
         address = _torch.address_of_generator(generator)
-        self._made[address] = weakref.ref(generator), user_line()
+        self._made[address] = _torch.reference_to(generator), user_line()
         self._drawn.discard(address)  # that was another one, which is gone
 
     def _known(self, recorder: Recorder, generator: torch.Generator) -> Any:
@@ -185,7 +186,7 @@ class OwnGenerators:
     def _set(self, generator: torch.Generator, state: torch.Tensor) -> None:
         if isinstance(state, MetaTensor):
             self._unknown.discard(_torch.address_of_generator(generator))
-            self._reached[_torch.address_of_generator(generator)] = weakref.ref(generator)
+            self._reached[_torch.address_of_generator(generator)] = _torch.reference_to(generator)
             self.give(generator, state)
         else:
             generator.set_state(state)

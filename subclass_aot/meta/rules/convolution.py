@@ -1,4 +1,9 @@
-"""Layouts of convolutions on CPU: packed or channels-last, as the backend that torch selects has it."""
+"""Layouts of convolutions: packed or channels-last, as the backend that torch selects has it.
+
+Torch's own shape function packs what it computes on meta tensors. On CUDA cuDNN is in channels-last if the input or the
+weight is, but for float64. Source: `cudnn_conv_suggest_memory_format` in ATen; the cases of the tests were compared
+with an H100.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +14,20 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot.meta import strides
-from subclass_aot.meta.infer import corrects
+from subclass_aot.meta.infer import corrects, result_device
 
 Tensor = torch.Tensor
 _aten = torch.ops.aten
 
 
-@corrects(_aten.convolution.default)
+@corrects(_aten.convolution.default, on_each_device=True)
 def _(result: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, *options: Any) -> Tensor:
     _check(x, weight, bias, *options)
     layout = _Layout.of(x, weight, bias, options)
     return result if layout is None else layout.of_result(result)
 
 
-@corrects(_aten.convolution_backward.default)
+@corrects(_aten.convolution_backward.default, on_each_device=True)
 def _(found: Any, gradient: Tensor, x: Tensor, weight: Tensor, bias_sizes: Sequence[int] | None, *options: Any) -> Any:
     of_x, of_weight, of_bias = found
     layout = _Layout.of(x, weight, bias_sizes, options[:-1])
@@ -82,6 +87,9 @@ class _Layout:
 
     def __init__(self, x: Tensor, weight: Tensor, bias: object, options: Sequence[Any]) -> None:
         self.x, self.weight = x, weight
+        if result_device().type != "cpu":
+            self.groups, self.format = 0, _format_on_cuda(x, weight)
+            return
         backend, self.format = _torch.convolution_backend(x, weight, bias, *options)
         self.groups = options[-1] if backend in _GROUP_BY_GROUP and x.dim() == 4 else 0
         if self.groups > 1:
@@ -93,7 +101,12 @@ class _Layout:
 
     @staticmethod
     def of(x: Tensor, weight: Tensor, bias: object, options: Sequence[Any]) -> _Layout | None:
-        """Returns the layout; None if all is packed, as it is if nothing is channels-last."""
+        """Returns the layout; None if it is the packed one of torch's own shape function.
+
+        It is if nothing is channels-last, and nobody knows it of other devices than CPUs and CUDA's.
+        """
+        if result_device().type not in ("cpu", "cuda"):
+            return None
         images = [t.unsqueeze(2) if t.dim() == 3 else t for t in (x.contiguous() if x.dim() == 3 else x, weight)]
         return _Layout(x, weight, bias, options) if any(map(_torch.looks_channels_last, images)) else None
 
@@ -116,6 +129,11 @@ class _Layout:
     def _as_chosen(self, x: Tensor) -> Tensor:
         chosen = strides.packed if self.format is torch.contiguous_format else strides.channels_last
         return x.new_empty_strided(x.shape, chosen(x.shape))
+
+
+def _format_on_cuda(x: Tensor, weight: Tensor) -> torch.memory_format:
+    is_channels_last = torch.backends.cudnn.enabled and torch.float64 not in (x.dtype, weight.dtype) and x.numel() > 0
+    return torch.channels_last if is_channels_last else torch.contiguous_format
 
 
 def _joined(parts: list[Tensor], dim: int) -> Tensor:

@@ -97,7 +97,6 @@ _follow(
     _aten.index_copy.default,
     _aten.isin.Tensor_Tensor,
     _aten.linalg_vector_norm.default,
-    _aten.log_sigmoid_forward.default,
     _aten._log_softmax.default,
     _aten._log_softmax_backward_data.default,
     _aten.masked_fill.Scalar,
@@ -156,9 +155,13 @@ _follow(
     _aten.pixel_shuffle.default,
     _aten.reflection_pad2d.default,
     _aten.replication_pad2d.default,
+)
+_follow(
+    _suggested(0),
     _aten.upsample_bicubic2d.default,
     _aten.upsample_bilinear2d.default,
     _aten.upsample_nearest2d.default,
+    on_each_device=True,
 )
 _follow(
     _suggested(1),
@@ -189,6 +192,15 @@ def _(found: Tensor, self: Tensor) -> Tensor:
 def _(found: Tensor, self: Tensor) -> Tensor:
     is_known = not self.is_floating_point() and not self.is_complex()
     return _laid_out(found, _like(0) if is_known else _iterated(0), [self])
+
+
+@corrects(_aten.log_sigmoid_forward.default, on_each_device=True)
+def _(found: tuple[Tensor, Tensor], self: Tensor) -> tuple[Tensor, Tensor]:
+    result, saved = found
+    device = result_device().type
+    if device == "cpu":
+        return _laid_out(result, _packed, [self]), _laid_out(saved, _packed, [self])
+    return result, self.new_empty(0) if device == "cuda" else saved  # backward on CUDA computes it again
 
 
 @corrects(_aten._weight_norm_interface.default)

@@ -1,4 +1,4 @@
-"""Layouts of norms on CPU, and the precision of their statistics.
+"""Layouts of norms, and the precision of their statistics on CPU.
 
 A kernel for CPU that is given parameters of another type than the input takes that to be mixed precision, and computes
 statistics in float32; else in the type of the input. Torch's rules have float32 in any case, as on CUDA.
@@ -13,7 +13,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot.meta import strides
-from subclass_aot.meta.infer import corrects
+from subclass_aot.meta.infer import corrects, result_device
 
 Tensor = torch.Tensor
 _aten = torch.ops.aten
@@ -87,9 +87,12 @@ def _(
     return (_with(found[0], strides.packed_first(x, x.shape)), *saved, *found[3:])
 
 
-@corrects(_aten.native_batch_norm_backward.default, _aten.batch_norm_backward.default)
+@corrects(_aten.native_batch_norm_backward.default, _aten.batch_norm_backward.default, on_each_device=True)
 def _(found: Any, gradient: Tensor, x: Tensor, weight: Tensor | None, *args: Any) -> Any:
     of_x, *others = found
+    if result_device().type != "cpu":
+        on_cuda = of_x is not None and result_device().type == "cuda"
+        return (_with(of_x, strides.suggested(x, x.shape)), *others) if on_cuda else found
     if of_x is not None:
         agree = _torch.looks_channels_last(gradient) == _torch.looks_channels_last(x) and _is_packed(gradient)
         of_x = _with(of_x, strides.packed_first(x, x.shape) if agree else strides.suggested(x, x.shape))

@@ -89,11 +89,17 @@ def pad(
 def _layer(layer: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a function in place of a recurrent layer: it knows the sizes of the steps, if it is given some.
 
+    On CUDA it is made of operators, step by step: cuDNN's takes weights that lie in one memory, which it finds by their
+    pointers, and draws dropout between layers from a state of its own.
+
     Args:
         layer: Takes `(data, sizes of steps, state, parameters, ...)`, or `(sequences, state, parameters, ...)`.
     """
 
     def call(values: Values, data: torch.Tensor, steps: Any, *others: Any) -> Any:
+        if data.device.type == "cuda" and _torch.is_cudnn_enabled():
+            with _torch.without_cudnn(), _torch.without_mkldnn():
+                return layer(data, steps, *others)  # which comes here once more
         is_packed = len(others) > 1 and isinstance(others[1], list | tuple)
         if not is_packed or type(steps) is not MetaTensor:
             return NotImplemented

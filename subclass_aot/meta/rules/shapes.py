@@ -161,6 +161,33 @@ def _(
     return self.new_empty([self.shape[0], mat2.shape[1]], dtype=out_dtype or self.dtype)
 
 
+@register_meta(_aten._transformer_encoder_layer_fwd.default)
+def _(src: Tensor, *args: object, **kwargs: object) -> Tensor:
+    return _packed_like(src)
+
+
+@register_meta(_aten._native_multi_head_attention.default)
+def _(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    embed_dim: int,
+    num_head: int,
+    qkv_weight: Tensor,
+    qkv_bias: Tensor,
+    proj_weight: Tensor,
+    proj_bias: Tensor,
+    mask: Tensor | None = None,
+    need_weights: bool = True,
+    average_attn_weights: bool = True,
+    mask_type: int | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    batch, length, _ = query.shape
+    heads = [] if average_attn_weights else [num_head]
+    weights = query.new_empty([batch, *heads, length, key.shape[1]]) if need_weights else None
+    return _packed_like(query), weights
+
+
 def _refuse_dtypes_of_argmax(operator: Operator, name: str) -> None:
     """Registers what checks the dtype, which torch does in its kernels and not in its shape function."""
 

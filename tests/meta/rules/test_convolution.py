@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+import subclass_aot as sa
 from subclass_aot import aot_compile
 from tests.meta.nodes import wrong_nodes
 
@@ -56,3 +57,40 @@ def test_what_kernels_refuse_is_refused_where_nobody_reads_the_result(name: str,
     with pytest.raises(RuntimeError) as found:
         aot_compile(program, dynamic=dynamic)(x, weight)
     assert str(expected.value)[:10] == str(found.value)[:10]
+
+
+STEPS: dict[str, int] = {"stride": 2, "padding": 2}
+STEPS_BACK = {**STEPS, "output_padding": 1}
+ON_CUDA: dict[str, Any] = {
+    "conv1d": (STEPS, (1, 3, 4), (12, 1, 3), (3, 3, 3), (9, 1, 3), (9, 1, 3)),
+    "conv2d": (STEPS, (1, 3, 4, 4), (48, 1, 12, 3), (3, 3, 3, 3), (27, 1, 9, 3), (27, 1, 9, 3)),
+    "conv_transpose1d": (STEPS_BACK, (1, 3, 4), (12, 1, 3), (3, 3, 3), (9, 1, 3), (18, 1, 3)),
+    "conv_transpose2d": (STEPS_BACK, (1, 3, 4, 4), (48, 1, 12, 3), (3, 3, 3, 3), (27, 1, 9, 3), (108, 1, 18, 3)),
+    "conv_transpose3d": (
+        STEPS_BACK, (1, 3, 4, 4, 4), (192, 1, 48, 12, 3), (3, 3, 3, 3, 3), (81, 1, 27, 9, 3), (648, 1, 108, 18, 3),
+    ),
+    "conv2d of what is packed": ({}, (2, 3, 8, 8), (192, 64, 8, 1), (4, 3, 3, 3), (27, 9, 3, 1), (144, 36, 6, 1)),
+    "conv2d to one channel": ({}, (2, 4, 13, 13), (676, 1, 52, 4), (1, 4, 1, 1), (4, 1, 1, 1), (169, 1, 13, 1)),
+}  # fmt: skip
+"""What an H100 gives: options, size and strides of the input and of the weight, and the strides of the result."""
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("name", ON_CUDA)
+def test_on_cuda(name: str) -> None:
+    options, size, strides, weight_size, weight_strides, expected = ON_CUDA[name]
+    with sa.meta("cuda"):
+        x = torch.empty_strided(size, strides, requires_grad=True)
+        weight = torch.empty_strided(weight_size, weight_strides, requires_grad=True)
+        result = getattr(torch.nn.functional, name.split()[0])(x, weight, **options)
+        of_x, of_weight = torch.autograd.grad(result, [x, weight], torch.empty_strided(result.shape, expected))
+    assert (result.device.type, result.stride()) == ("cuda", expected)
+    if name not in ("conv2d of what is packed", "conv2d to one channel"):  # that was not noted
+        assert (of_x.stride(), of_weight.stride()) == (strides, weight_strides)
+
+
+def test_float64_is_packed_on_cuda() -> None:
+    with sa.meta("cuda"):
+        x = torch.empty_strided((1, 3, 4, 4), (48, 1, 12, 3), dtype=torch.float64)
+        result = torch.nn.functional.conv2d(x, torch.empty(2, 3, 1, 1, dtype=torch.float64))
+    assert result.is_contiguous()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+import subclass_aot as sa
 from subclass_aot import Spec
 from subclass_aot.meta.infer import infer
 from tests.meta.rule_check import check, columns_first, spec_of
@@ -135,3 +136,10 @@ def test_other_devices_are_asked_about_as_torch_does() -> None:
     """On CUDA the second result of `svd` is row-major. No hardware is needed to know."""
     spec = Spec.make((2, 3), (3, 1), device=torch.device("cuda"))
     assert infer(aten._linalg_svd.default, (spec,), {})[2] == Spec.make((2, 3), (3, 1), device=torch.device("cuda"))
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_one_channel_scaled_up_stays_in_channels_last(device: str) -> None:
+    with sa.meta(device):
+        x = torch.empty_strided((2, 1, 4, 4), (16, 1, 4, 1))
+        assert torch.nn.functional.interpolate(x, (3, 3), mode="bicubic").stride() == (9, 1, 3, 1)

@@ -84,3 +84,15 @@ def test_positions_of_extremes_have_the_dtypes_that_kernels_have(name: str) -> N
         assert str(ours.value).splitlines()[0] == str(eager.value).splitlines()[0]
     with pytest.raises(IndexError):
         operator(MetaTensor(torch.zeros(2, 0)), 1)
+
+
+@pytest.mark.parametrize("need_weights", [False, True])
+@pytest.mark.parametrize("average", [False, True])
+def test_the_fast_paths_of_transformers(need_weights: bool, average: bool) -> None:
+    x, width, heads = torch.rand(2, 8, 32), 32, 4
+    weights = [torch.rand(3 * width, width), torch.rand(3 * width), torch.rand(width, width), torch.rand(width)]
+    check(aten._native_multi_head_attention.default, x, x, x, width, heads, *weights, None, need_weights, average)
+    norm, feed = torch.rand(width), [torch.rand(64, 32), torch.rand(64), torch.rand(32, 64), torch.rand(32)]
+    options = (False, False, 1e-5, *[norm] * 4)
+    for given in (x, x.transpose(0, 1).contiguous().transpose(0, 1)):
+        check(aten._transformer_encoder_layer_fwd.default, given, width, heads, *weights, *options, *feed)
