@@ -113,7 +113,7 @@ def serve(
     attributes: tuple[str, ...],
     origin: str,
     otherwise: Callable[..., torch.Tensor],
-    may_remember: Callable[[Any, bool], bool] | None,
+    may_cache: Callable[[Any, bool], bool] | None,
     asks_outer: bool,
     lines_up: bool,
     along: int,
@@ -131,9 +131,9 @@ def serve(
         origin: An attribute with which a wrapper goes to Python.
         otherwise: Makes a wrapper like its first argument of the others, of which None is absent, where they do not
             give its metadata: they are no plain tensors, or the class has a rule for that.
-        may_remember: Says of such a wrapper whether the rule will say the same of each of the same metadata inside, and
+        may_cache: Says of such a wrapper whether the rule will say the same of each of the same metadata inside, and
             has the same context, as long as the class is as it is; None where it may not. It is told whether nothing of
-            the class as it is now is remembered yet.
+            the class as it is now is cached yet.
         asks_outer: Whether it has such a rule.
         lines_up: Whether the operator is a view that is the same on each field, if all fields have, along each dim, the
             size of the wrapper, or 1.

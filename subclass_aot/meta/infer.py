@@ -97,7 +97,7 @@ def _resized(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     """Returns the specs of tensors of another size that are given as `out=`, after the operator; None if all have the
     right size.
 
-    They look as new results would. Torch's shape functions say packed, and know no symbolic sizes there.
+    They have the metadata of new results. Torch's shape functions say packed, and know no symbolic sizes there.
     """
     fresh = None if effects_of(func).data_dependent else without_out(func)
     names = [name for _, name in effects_of(func).writes]

@@ -47,7 +47,7 @@ def with_assigned_data(
         outcome = dataclasses.replace(
             outcome,
             objects=(*outcome.objects, Way("values", (position,))),
-            changes=(change, *outcome.changes),  # a `.grad` that is put there has its look
+            changes=(change, *outcome.changes),  # a `.grad` that is put there has its metadata
             assigned=(*outcome.assigned, f"{path}.data"),
         )
     return results, outcome

@@ -1,9 +1,9 @@
 // The check of what a rule returned, which says the same for all arguments and results of the same metadata. The
-// reference is `wrapper/serve/promise.py`.
+// reference is `wrapper/serve/expected_results.py`.
 #pragma once
 
+#include "effects.h"
 #include "object.h"
-#include "promise.h"
 
 #include <algorithm>
 #include <cstring>

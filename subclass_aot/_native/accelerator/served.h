@@ -2,7 +2,7 @@
 // of it is read and changed with the GIL held.
 #pragma once
 
-#include "answers.h"
+#include "outer_cache.h"
 
 #include <atomic>
 #include <string>
@@ -25,8 +25,8 @@ struct Entry {
   std::vector<Ref> attributes; // context, in order
   Ref origin; // the attribute of views that share fields, which Python serves
   Ref otherwise; // (proto, *inner) -> wrapper, for inner results that do not give the metadata of the wrapper
-  Ref may_remember; // (wrapper, whether its class is new) -> whether its metadata may be remembered; none, where it never may
-  mutable Answers answers; // what the rule has said
+  Ref may_cache; // (wrapper, whether its class is new) -> whether its metadata may be cached; none, where it never may
+  mutable OuterCache outer_cache; // what the rule has said
   bool asks_outer = false; // the class has a rule for the metadata of results, which `otherwise` asks
   bool lines_up = false; // a view, which is the same on each field that has, along each dim, the outer size or 1
   int along = -1; // the argument that names a dim along which each field has to have the outer size, or none
@@ -100,16 +100,16 @@ inline Ref watch_class(PyTypeObject* cls) {
   return checked(PyWeakref_NewRef(reinterpret_cast<PyObject*>(cls), callback.get()));
 }
 
-// serve(operator, cls, names, optional, attributes, origin, otherwise, may_remember, asks_outer, lines_up, along,
+// serve(operator, cls, names, optional, attributes, origin, otherwise, may_cache, asks_outer, lines_up, along,
 // keeps_metadata, heeds_lazy_bits): see `_accelerator.pyi`.
 inline PyObject* serve(PyObject*, PyObject* args) {
   HANDLE_TH_ERRORS
   const char* name = nullptr;
-  PyObject *cls, *names, *optional, *attributes, *origin, *otherwise, *may_remember;
+  PyObject *cls, *names, *optional, *attributes, *origin, *otherwise, *may_cache;
   int asks_outer = 0, lines_up = 0, along = -1, keeps_metadata = 0, heeds_lazy_bits = 0;
   if (!PyArg_ParseTuple(
           args, "sO!O!O!O!OOOppipp:serve", &name, &PyType_Type, &cls, &PyTuple_Type, &names, &PyTuple_Type, &optional,
-          &PyTuple_Type, &attributes, &origin, &otherwise, &may_remember, &asks_outer, &lines_up, &along,
+          &PyTuple_Type, &attributes, &origin, &otherwise, &may_cache, &asks_outer, &lines_up, &along,
           &keeps_metadata, &heeds_lazy_bits)) {
     return nullptr;
   }
@@ -130,8 +130,8 @@ inline PyObject* serve(PyObject*, PyObject* args) {
   entry->attributes = interned_all(attributes);
   entry->origin = interned(origin);
   entry->otherwise = Ref::of(otherwise);
-  if (may_remember != Py_None) {
-    entry->may_remember = Ref::of(may_remember);
+  if (may_cache != Py_None) {
+    entry->may_cache = Ref::of(may_cache);
   }
   entry->asks_outer = asks_outer;
   entry->lines_up = lines_up;

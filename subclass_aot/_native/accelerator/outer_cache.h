@@ -1,5 +1,5 @@
 // The metadata of wrappers by that of their inner tensors and by their context: what the outer rule of a class has
-// said, remembered as Note [Remembered answers] in `wrapper/declare/outer_answers.py` says. All of it with the GIL.
+// said, cached as Note [Cached outer metadata] in `wrapper/declare/outer_cache.py` says. All of it with the GIL.
 #pragma once
 
 #include "outer.h"
@@ -45,9 +45,9 @@ struct OuterMetadata {
   c10::Device device;
 };
 
-class Answers {
+class OuterCache {
  public:
-  // Whether anything may be remembered: the class has a version, and its wrappers have not other metadata each time.
+  // Whether anything may be cached: the class has a version, and its wrappers have not other metadata each time.
   // What was said of another version is forgotten.
   bool on(PyTypeObject* cls) {
     if (cls->tp_version_tag != version_) {
@@ -57,7 +57,7 @@ class Answers {
     return version_ != 0 && asked_ < ENOUGH + 4 * found_;
   }
 
-  // Whether nothing is known of this version of the class: not even that its rule may be remembered.
+  // Whether nothing is known of this version of the class: not even whether what its rule says may be cached.
   bool is_new() const {
     return known_.empty();
   }

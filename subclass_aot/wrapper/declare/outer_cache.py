@@ -1,18 +1,18 @@
 """Finds whether an outer rule reads only the metadata of its fields, so that its answers may be cached.
 
-Note [Remembered answers]
+Note [Cached outer metadata]
     Compiled calls assume that the metadata of a wrapper follows from its class, its context and the metadata of its
     inner tensors. In eager mode the rule runs for each new wrapper, and one that reads more than that (the values of a
-    tensor, a global, the clock) is heeded each time. So the kernels of the accelerator remember what a rule said only
+    tensor, a global, the clock) is heeded each time. So the kernels of the accelerator cache what a rule said only
     where it can be seen that it is such a function:
 
     - its bytecode reads the fields of the class, the metadata of tensors (`shape`, `stride`, ...), `Outer`,
       dtypes of torch and a few pure functions, stores nothing but locals, catches no errors, and does not ask whether
       two fields are one;
-    - for all metadata that is to be remembered, it gives the same of objects that have it, and fail where they are
+    - for all metadata that is to be cached, it gives the same of objects that have it, and fail where they are
       asked for more.
 
-    What is remembered counts for as long as the class and its bases are as they were.
+    What is cached counts for as long as the class and its bases are as they were.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _OF_VALUES: Final = frozenset("like itemsize is_floating_point is_complex to_rea
 _PURE: Final = frozenset("len tuple list int max min sum range abs".split())
 
 
-def reads_metadata_alone(cls: type[WrapperTensor]) -> bool:
+def reads_only_metadata(cls: type[WrapperTensor]) -> bool:
     """Returns whether the outer rule of a class reads nothing but its context and the metadata of its inner tensors.
 
     Args:
         cls: A class with an outer rule.
 
     >>> from subclass_aot import Int8Weight
-    >>> reads_metadata_alone(Int8Weight)
+    >>> reads_only_metadata(Int8Weight)
     True
     """
     rule, stand_in = outer_rule(cls), cls.__wrapper_declaration__.stand_in
@@ -109,7 +109,7 @@ def follows_from_metadata(made: WrapperTensor, is_new: bool = True) -> bool:
         is_new: Whether it is not known yet that the rule, as it is now, reads metadata alone.
     """
     cls = type(made)
-    if is_new and not reads_metadata_alone(cls):
+    if is_new and not reads_only_metadata(cls):
         return False
     fields = cls.__wrapper_declaration__.stand_in()
     for name, value in made.__dict__.items():
