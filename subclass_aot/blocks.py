@@ -151,7 +151,7 @@ class BlockForward:
         return self._call_alone(*args, **kwargs)
 
     def _call_alone(self, /, *args: object, **kwargs: object) -> Any:
-        """Compiles the block by itself, as `aot_compile` compiles a method, and remembers that if it could be."""
+        """Compiles the block by itself, as `aot_compile` compiles a method, and notes that if it could be."""
         method = types.MethodType(type(self._block).forward, self._block)
         alone: CompiledFunction[..., Any] = aot_compile(method, **self._compilations.options)
         result = alone(*args, **kwargs)

@@ -28,7 +28,7 @@ _FEW = 4
 """Up to how many signatures it is as fast to try them all."""
 
 _KEYS = 8
-"""Lookup keys that are remembered for each signature that may be kept; one with symbolic sizes has many."""
+"""Lookup keys that are kept for each signature that may be kept; one with symbolic sizes has many."""
 
 _BY_VALUE = frozenset({int, float, bool, str, type(None), torch.dtype, torch.device})
 

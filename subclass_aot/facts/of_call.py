@@ -235,7 +235,7 @@ class _Origins:
         return self.objects[position]
 
     def _of_root(self, holder: Holder) -> bool:
-        start, steps = holder.way
+        start, steps = holder.access_path
         if start == "place":
             return self.of_place(self.arguments.places[int(steps[0])])
         if start == "held":

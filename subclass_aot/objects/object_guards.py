@@ -167,7 +167,7 @@ class ObjectGuards:
             case TensorAt():
                 lives = target.number in self.in_modules
             case ObjectAt():
-                lives = REFERENT not in self.objects.holders[target.position].way.steps
+                lives = REFERENT not in self.objects.holders[target.position].access_path.steps
             case _:
                 lives = False
         if not lives:  # who kept it would keep it alive
