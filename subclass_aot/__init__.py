@@ -16,7 +16,7 @@ from subclass_aot._native import show_config
 from subclass_aot.errors import CompiledFileError, SubclassAotError, UnsupportedTorchError
 from subclass_aot.flatten import FlattenPlan
 from subclass_aot.load import load
-from subclass_aot.meta import MetaTensor, Spec, register_meta, to_meta
+from subclass_aot.meta import MetaTensor, Spec, missing_meta, register_meta, to_meta
 from subclass_aot.tensors import (
     Float8Weight,
     Int4Weight,
@@ -99,6 +99,7 @@ __all__ = [
     "mark_dynamic",
     "mark_static_address",
     "meta",
+    "missing_meta",
     "ops",
     "quantize_",
     "register_meta",

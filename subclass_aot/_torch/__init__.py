@@ -207,12 +207,14 @@ from subclass_aot._torch.plain_subclasses import sees_functions as sees_function
 from subclass_aot._torch.plain_subclasses import without_torch_function as without_torch_function
 from subclass_aot._torch.python_kernels import in_cpp as in_cpp
 from subclass_aot._torch.python_kernels import python_kernels as python_kernels
+from subclass_aot._torch.switches import are_fake as are_fake
 from subclass_aot._torch.switches import as_recorded as as_recorded
 from subclass_aot._torch.switches import compiling as compiling
 from subclass_aot._torch.switches import devices_untouched as devices_untouched
 from subclass_aot._torch.switches import disable_autocast as disable_autocast
 from subclass_aot._torch.switches import is_any_autocast_enabled as is_any_autocast_enabled
 from subclass_aot._torch.switches import is_cudnn_enabled as is_cudnn_enabled
+from subclass_aot._torch.switches import mode_of_fake_tensors as mode_of_fake_tensors
 from subclass_aot._torch.switches import without_cudnn as without_cudnn
 from subclass_aot._torch.switches import without_mkldnn as without_mkldnn
 from subclass_aot._torch.symbolic import Symbolic as Symbolic

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from typing import Any
@@ -60,6 +60,17 @@ class _Shield(PassOn):
     def __init__(self) -> None:
         super().__init__()
         self._mode_key = torch._C._TorchDispatchModeKey.FAKE
+
+
+def mode_of_fake_tensors() -> Any:
+    """Returns the mode of fake tensors that is on in this thread; None if there is none. It has no public query."""
+    mode: Any = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE)
+    return None if type(mode) is _Shield else mode
+
+
+def are_fake(types: Collection[type]) -> bool:
+    """Returns whether all of these are the class of fake tensors."""
+    return all(issubclass(cls, torch._subclasses.FakeTensor) for cls in types)
 
 
 @contextmanager

@@ -7,11 +7,13 @@ import subclass_aot.meta.rules.convolution
 import subclass_aot.meta.rules.cuda
 import subclass_aot.meta.rules.layout
 import subclass_aot.meta.rules.norms
-import subclass_aot.meta.rules.shapes  # noqa: F401
+import subclass_aot.meta.rules.shapes
+import subclass_aot.tricks
 from subclass_aot.meta.functions import Replaced as Replaced
 from subclass_aot.meta.infer import call_on_meta as call_on_meta
 from subclass_aot.meta.infer import register_meta as register_meta
 from subclass_aot.meta.listener import Listener as Listener
+from subclass_aot.meta.missing_rules import missing_meta as missing_meta
 from subclass_aot.meta.mode import meta as meta
 from subclass_aot.meta.module import to_meta as to_meta
 from subclass_aot.meta.rules.sparse import SparseGradient as SparseGradient
@@ -22,7 +24,6 @@ from subclass_aot.meta.tensor import MetaTensor as MetaTensor
 from subclass_aot.meta.tensor import is_over as is_over
 from subclass_aot.meta.tensor import new_leaf as new_leaf
 from subclass_aot.meta.unbacked import unbacked_rule as unbacked_rule
-from subclass_aot.tricks import is_on
 
 
 class _Room(types.ModuleType):
@@ -31,5 +32,5 @@ class _Room(types.ModuleType):
     __call__ = staticmethod(meta)
 
 
-if is_on("callable module"):
+if subclass_aot.tricks.is_on("callable module"):
     sys.modules[__name__].__class__ = _Room

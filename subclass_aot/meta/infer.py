@@ -13,8 +13,9 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot._torch import Operator, OperatorPacket
-from subclass_aot.errors import DataDependentError, ShapeRuleError, TraceError
+from subclass_aot.errors import DataDependentError, TraceError
 from subclass_aot.meta.fake_kernels import ShapeByData, find_shape_by_data
+from subclass_aot.meta.rule_results import checked, of_written, without_rule
 from subclass_aot.meta.rules.elementwise import laid_out
 from subclass_aot.meta.spec import Spec, indexed
 from subclass_aot.meta.unbacked import unbacked_rule
@@ -32,16 +33,6 @@ _DATA_DEPENDENT = """{operator} asks for values, and a traced tensor has none.
 _WRONG_CAST = """{operator} gives {result}, which can't be cast to the {target} of the tensor it writes into.
   Your line:  {line}
   Instead: use the operator that returns a new tensor, or convert the other argument."""
-
-_NO_SHAPE_RULE = """{operator} has no rule that tells the shape of its result.
-  Schema:     {schema}
-  Your line:  {line}
-  Torch says: {reason}
-  Write the rule (it receives tensors without data and returns one):
-
-      @subclass_aot.register_meta(torch.ops.{path})
-      def _({parameters}):
-          return {first}.new_empty(...)  # the result's shape"""
 
 
 def infer(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -196,7 +187,7 @@ def call_on_meta(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     """Returns a registered rule, else torch's meta kernel, else a decomposition of torch's, else an error."""
     rule = _rules.get(func)
     if rule is not None:
-        return rule(*args, **kwargs)
+        return checked(func, rule, rule(*args, **kwargs))
     symbols = current_symbols()
     unbacked = unbacked_rule(func) if symbols is not None else None
     if unbacked is not None:
@@ -214,6 +205,9 @@ def call_on_meta(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) 
             raise
         if not _torch.schema_of(func).returns:  # it writes its arguments, whose shapes stay
             return None
+        written = of_written(func, args, kwargs)
+        if written is not None and without_out(func) is None:
+            return written if len(written) > 1 else written[0]
         reason = str(error).strip().splitlines()[0]
     decomposition = _torch.decomposition_of(func)
     if decomposition is not None:
@@ -221,7 +215,7 @@ def call_on_meta(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     outs = tuple(kwargs.get(name) for _, name in effects_of(func).writes)
     if without_out(func) is not None and all(isinstance(out, torch.Tensor) for out in outs):
         return outs if len(outs) > 1 else outs[0]  # of the size of new results: see `_resized`
-    raise _no_shape_rule(func, reason)
+    return without_rule(func, reason, args, kwargs)
 
 
 def _call_inside(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -285,19 +279,3 @@ def asks_for_values(func: Operator) -> DataDependentError:
     """Returns the error for an operator whose result, or the shape of it, depends on unknown values."""
     what = "shape" if effects_of(func).shape_by_data else "value"
     return DataDependentError(_DATA_DEPENDENT.format(operator=func, line=user_line(), what=what))
-
-
-def _no_shape_rule(func: Operator, reason: str) -> ShapeRuleError:
-    schema = _torch.schema_of(func)
-    names = [a.name for a in schema.arguments]
-    return ShapeRuleError(
-        _NO_SHAPE_RULE.format(
-            operator=func,
-            schema=schema,
-            line=user_line(),
-            reason=reason,
-            path=str(func),
-            parameters=", ".join(names),
-            first=names[0] if names else "torch",
-        )
-    )

@@ -103,6 +103,7 @@ class DataFree(Stream):
         self._values = _ByLeaf()
         self._met: weakref.WeakSet[Storage] = weakref.WeakSet()  # what stands for the memory of real tensors
         self.of_meta = torch.device("meta")  # what a factory on this device means: see `native_device`
+        self._around = _torch.mode_of_fake_tensors()
 
     def __torch_dispatch__(
         self,
@@ -111,6 +112,9 @@ class DataFree(Stream):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
+        fake = _torch.mode_of_fake_tensors()
+        if fake is not None and fake is not self._around and _torch.are_fake(types):
+            return func(*args, **(kwargs or {}))  # DTensor looks for a shape: no work, and none of ours
         if kwargs and isinstance(kwargs.get("device"), torch.device) and kwargs["device"].type == "meta":
             kwargs = {**kwargs, "device": self.of_meta}
         with _torch.disable_torch_function():  # else modes see each look at a tensor from here on

@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.nn import functional as F
 
 import subclass_aot as sa
 from subclass_aot import Int8Weight, MetaTensor, TwoTensor, aot_compile, to_meta, trace_joint
 from subclass_aot.errors import DataDependentError, MutationError, TraceError
+from subclass_aot.meta import Listener
 
 HUGE = 10**13  # no machine has room for so many elements
 
@@ -451,3 +453,28 @@ def test_the_room_of_that_name_is_still_one() -> None:
 
     assert room is importlib.import_module("subclass_aot.meta") is sa.meta  # type: ignore[comparison-overlap]
     assert room.Stream is Stream
+
+
+def test_what_fake_tensors_compute_is_no_work() -> None:
+    """DTensor finds the shapes of an operator by running it on fake tensors of the whole sizes."""
+
+    class Heard(Listener):
+        operators: tuple[Any, ...] = ()
+
+        def on_operator(self, stream: Any, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+            self.operators = (*self.operators, func)
+
+    heard = Heard()
+    with sa.meta(), heard:
+        x = torch.empty(2, 3)
+        with FakeTensorMode():
+            fake = torch.empty(30, 40) @ torch.empty(40, 50)
+            y = x * 2  # of tensors of the run: it is work
+    assert type(fake) is FakeTensor
+    assert type(y) is MetaTensor
+    assert [func.overloadpacket for func in heard.operators] == [torch.ops.aten.empty, torch.ops.aten.mul]
+
+
+def test_a_run_within_a_mode_of_fake_tensors() -> None:
+    with FakeTensorMode(), sa.meta():
+        assert type(torch.empty(2, 3)) is MetaTensor
