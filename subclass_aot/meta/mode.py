@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
@@ -14,7 +14,9 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot._torch import Operator
-from subclass_aot.errors import MutationError, TraceError
+from subclass_aot.errors import DataDependentError, MutationError, TraceError
+from subclass_aot.meta.assumptions import Assumptions, Given
+from subclass_aot.meta.by_leaf import ByLeaf
 from subclass_aot.meta.dispatch import REAL_WRITTEN
 from subclass_aot.meta.functions import Replaced
 from subclass_aot.meta.storage import Storage
@@ -33,20 +35,30 @@ _LIMIT = 1 << 16
 
 
 @contextmanager
-def meta(device: str | torch.device | None = None) -> Iterator[None]:
+def meta(
+    device: str | torch.device | None = None, *, assume: Given = False, fraction: float = 1.0
+) -> Iterator[Assumptions]:
     """Makes all tensors without data: inside, `torch.zeros`, `torch.tensor`, layers and `torch.nn.init` cost no memory.
 
-    Every result is a `MetaTensor`, or a wrapper of such. `torch.compiler.is_compiling()` is true inside. The values of
-    small tensors that follow from constants alone (masks, positions) are known until the block ends, so a program may
-    look at them. It is for one thread. `loss.backward()` makes nothing with data outside of the block either;
-    `torch.autograd.grad` makes the zeros that it needs with data, and belongs inside.
+    Every result is a `MetaTensor`, or a wrapper of such. A program goes the way of eager mode. The values of small
+    tensors that follow from constants alone (masks, positions) are known until the block ends, so a program may read
+    them. Other reads of values are errors, unless they are assumed. It is for one thread. `loss.backward()` makes
+    nothing with data outside of the block either; `torch.autograd.grad` makes the zeros that it needs with data, and
+    belongs inside.
 
     Args:
         device: What tensors claim to be on where a program names no device; the default device if left out. Hardware is
             not needed, neither for it nor for the devices that the program names.
+        assume: Whether values that nobody knows are assumed: a check holds (`all`, `isfinite`), a comparison does not,
+            a mask is full. Or, by the place of a line, what is read there: `{"model.py:12": False}`.
+        fraction: The part of the elements of a mask that are true, and of a tensor that are not zero.
+
+    Yields:
+        What was assumed: of each, the line, what is read there, the answer and how often.
 
     Raises:
-        TraceError: It is entered by a function that is being traced.
+        TraceError: It is entered by a function that is being traced, or a line has read an assumed value so often that
+            it may wait for another one.
 
     >>> import subclass_aot as sa
     >>> with sa.meta("cuda:1"):
@@ -54,6 +66,10 @@ def meta(device: str | torch.device | None = None) -> Iterator[None]:
     ...     tokens = torch.zeros(10**4, 10**6, device="cuda:2")
     >>> layer.weight.device, tokens
     (device(type='cuda', index=1), MetaTensor([10000, 1000000], float32, cuda:2))
+    >>> with sa.meta(assume=True) as assumed:
+    ...     rows = tokens[torch.randn(10**4) > 0]
+    >>> rows.shape, [each.answer for each in assumed]
+    (torch.Size([10000, 1000000]), [10000])
     """
     running = running_stream()
     if running is not None and not isinstance(running, DataFree):
@@ -62,12 +78,14 @@ def meta(device: str | torch.device | None = None) -> Iterator[None]:
         if device is not None:
             stack.enter_context(torch.device(device))
         if running is None:
-            stack.enter_context(_torch.compiling())
             stack.enter_context(_torch.devices_untouched())
             stack.enter_context(torch.autograd.set_multithreading_enabled(False))  # listeners are those of a thread
-            stream = stack.enter_context(DataFree())
-            stack.enter_context(Replaced(stream))
-        yield
+            running = stack.enter_context(DataFree())
+            stack.enter_context(Replaced(running))
+        if assume is not False:
+            stack.enter_context(PutBack(partial(setattr, running, "assumptions", running.assumptions)))
+            running.assumptions = Assumptions(assume, fraction)
+        yield running.assumptions
 
 
 @contextmanager
@@ -100,7 +118,8 @@ class DataFree(Stream):
 
     def __init__(self) -> None:
         super().__init__()
-        self._values = _ByLeaf()
+        self.assumptions = Assumptions()
+        self._values = ByLeaf()
         self._met: weakref.WeakSet[Storage] = weakref.WeakSet()  # what stands for the memory of real tensors
         self.of_meta = torch.device("meta")  # what a factory on this device means: see `native_device`
         self._around = _torch.mode_of_fake_tensors()
@@ -118,7 +137,12 @@ class DataFree(Stream):
         if kwargs and isinstance(kwargs.get("device"), torch.device) and kwargs["device"].type == "meta":
             kwargs = {**kwargs, "device": self.of_meta}
         with _torch.disable_torch_function():  # else modes see each look at a tensor from here on
-            return super().__torch_dispatch__(func, types, args, kwargs)
+            try:
+                return super().__torch_dispatch__(func, types, args, kwargs)
+            except DataDependentError as error:
+                if not self.assumptions.is_on and not getattr(error, "__notes__", ()):
+                    error.add_note("  Or let the run assume what is read: with subclass_aot.meta(assume=True).")
+                raise
 
     def value_of(self, leaf: MetaTensor) -> torch.Tensor | None:
         return self._values.of(leaf)  # type: ignore[no-any-return]
@@ -132,6 +156,8 @@ class DataFree(Stream):
         return leaf
 
     def on_operator(self, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: object) -> None:
+        if self.assumptions.is_on:
+            self.assumptions.note(func, args, result)
         writes = effects_of(func).writes
         if not writes:
             for a in args:
@@ -159,7 +185,7 @@ class DataFree(Stream):
     def _known(self, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], value_of: object) -> Any:
         found = self._on_constants(func, args, kwargs)
         if found is None:
-            return None
+            return self.assumptions.answer(func, args)
         tree: Any = (args, kwargs)
         device = _leaves(tree)[0].spec.device
 
@@ -203,27 +229,6 @@ class DataFree(Stream):
         """Forgets the known values of what shares memory with a leaf, or with several."""
         written_storages = {Storage.of(x) for x in _leaves(written)}
         self._values.forget(lambda leaf: Storage.of(leaf) in written_storages)
-
-
-class _ByLeaf(dict[int, tuple["weakref.ref[MetaTensor]", Any]]):
-    """By `id`, something for each of some leaves, for as long as the leaf lives."""
-
-    def of(self, leaf: MetaTensor) -> Any:
-        """Returns what was noted of a leaf, or None."""
-        found = self.get(id(leaf))
-        return None if found is None else found[1]
-
-    def note(self, leaf: MetaTensor, value: object) -> None:
-        """Notes something of a leaf."""
-        key = id(leaf)
-        self[key] = weakref.ref(leaf, lambda _: self.pop(key, None)), value
-
-    def forget(self, which: Callable[[MetaTensor], bool]) -> None:
-        """Forgets what was noted of some leaves."""
-        for key, (reference, _) in list(self.items()):
-            leaf = reference()
-            if leaf is None or which(leaf):
-                self.pop(key, None)
 
 
 def _leaves(tree: Any) -> list[MetaTensor]:

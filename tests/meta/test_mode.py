@@ -168,7 +168,7 @@ def test_default_devices() -> None:
 
 def test_the_mode_ends_with_its_block() -> None:
     def inside() -> bool:
-        return torch.compiler.is_compiling() and type(torch.zeros(1)) is MetaTensor
+        return not torch.compiler.is_compiling() and type(torch.zeros(1)) is MetaTensor
 
     assert not inside()
     with pytest.raises(KeyboardInterrupt), sa.meta():
@@ -180,7 +180,7 @@ def test_the_mode_ends_with_its_block() -> None:
 
 
 def test_it_is_for_one_thread() -> None:
-    """Two that overlap in time; the flag that is the process's is off when both are over."""
+    """Two that overlap in time."""
     second, over = threading.Event(), threading.Event()
     found: list[Any] = []
 
@@ -190,7 +190,7 @@ def test_it_is_for_one_thread() -> None:
             found.append(torch.zeros(1).device)
             second.set()
             over.wait(10)
-            found.append(torch.compiler.is_compiling())
+            found.append(type(torch.zeros(1)))
 
     thread = threading.Thread(target=other)
     with sa.meta():
@@ -200,8 +200,7 @@ def test_it_is_for_one_thread() -> None:
     assert type(torch.zeros(1)) is torch.Tensor
     over.set()
     thread.join()
-    assert found == [torch.Tensor, torch.device("cuda:1"), True]
-    assert not torch.compiler.is_compiling()
+    assert found == [torch.Tensor, torch.device("cuda:1"), MetaTensor]
 
 
 def test_two_that_overlap_in_time_leave_nothing_behind() -> None:
@@ -385,7 +384,6 @@ def test_modules_without_data_run_in_the_mode() -> None:
 
 class Maker(nn.Module):
     def forward(self, size: int, device: Any = None) -> torch.Tensor:
-        assert torch.compiler.is_compiling()
         return torch.zeros(size, device=device)
 
 

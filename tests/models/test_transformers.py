@@ -76,7 +76,6 @@ LEFT_OUT = {
 }
 
 REFUSED: dict[tuple[str, str], str] = {
-    ("without data", "LongformerForMaskedLM"): "is_index_global_attn.flatten().any().item()",
     ("compiled without data", "LongformerForMaskedLM"): "is_index_global_attn.flatten().any().item()",
     ("compiled without data", "Wav2Vec2ForSequenceClassification"): "if not skip_the_layer or synced_gpus:",
 }
