@@ -119,9 +119,10 @@ def table(rows: Mapping[str, Measured]) -> Iterator[str]:
     yield "|---|" + "---:|" * (3 + len(columns))
     for name, found in rows.items():
         torchs = found[TORCH]
-        cells = [torchs.get("error", "")] if "error" in torchs else []
-        cells += [] if cells else [f"{torchs['first_s']:.1f} s", f"{torchs['step_us'] / 1e3:.2f} ms"]
-        cells += [str(torchs.get("compilations", ""))]
+        if "error" in torchs:
+            cells = [torchs["error"], "", ""]
+        else:
+            cells = [f"{torchs['first_s']:.1f} s", f"{torchs['step_us'] / 1e3:.2f} ms", str(torchs["compilations"])]
         for side in (OURS, DYNAMO):
             ours = found[side]
             if "error" in ours:

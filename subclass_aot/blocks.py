@@ -151,7 +151,7 @@ class BlockForward:
         return self._call_alone(*args, **kwargs)
 
     def _call_alone(self, /, *args: object, **kwargs: object) -> Any:
-        """Compiles the block by itself, as `aot_compile` compiles a method, and remembers that if it could be."""
+        """Compiles the block by itself, as `aot_compile` compiles a method, and notes that if it could be."""
         method = types.MethodType(type(self._block).forward, self._block)
         alone: CompiledFunction[..., Any] = aot_compile(method, **self._compilations.options)
         result = alone(*args, **kwargs)
@@ -302,25 +302,25 @@ def _run(block: TracedBlock, tensors: dict[str, Any], args: tuple[Any, ...], kwa
 def _repeated(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
     """Returns the children of containers that are of a class that is repeated: see `compile_blocks`."""
     repeated: set[Any] = set()
-    looks_at: dict[str, Any] = {}
+    kind_of: dict[str, Any] = {}
     children: dict[str, torch.nn.Module] = {}
     for path, container in model.named_modules():
         if not isinstance(container, _CONTAINERS):
             continue
-        looks: list[Any] = []
+        kinds: list[Any] = []
         for name, child in container.named_children():
             if not any(True for _ in child.children()) and type(child).__module__.startswith("torch.nn."):
                 continue  # a single layer
             tensors = [*child.named_parameters(), *child.named_buffers()]
-            look = type(child), tuple((name, tensor.shape) for name, tensor in tensors)
-            looks.append(look)
+            kind = type(child), tuple((name, tensor.shape) for name, tensor in tensors)
+            kinds.append(kind)
             where = f"{path}.{name}" if path else name
-            children[where], looks_at[where] = child, look
-        repeated.update(look for look in looks if looks.count(look) > 1)
+            children[where], kind_of[where] = child, kind
+        repeated.update(kind for kind in kinds if kinds.count(kind) > 1)
     classes = {cls for cls, _ in repeated if not issubclass(cls, _CONTAINERS)}  # all of these are blocks, equal or not
 
     def fits(path: str, module: torch.nn.Module) -> bool:
-        return type(module) in classes or looks_at[path] in repeated
+        return type(module) in classes or kind_of[path] in repeated
 
     return _outermost(children.items(), fits)
 

@@ -180,8 +180,8 @@ class CompiledFunction(Generic[_P, _R]):
         """Runs a call that the signature used last does not fit, or fits but for values that it reads."""
         args, kwargs, leaves, treespec, modes = call
         if not tried:
-            look = self._specializations.look(args if leaves is None else leaves, modes)
-            for specialization in self._specializations.others(look):
+            key = self._specializations.lookup_key(args if leaves is None else leaves, modes)
+            for specialization in self._specializations.others(key):
                 entry = specialization.entry
                 if leaves is None and not entry.takes_arguments:
                     leaves, treespec = flatten((args, kwargs))
@@ -191,7 +191,7 @@ class CompiledFunction(Generic[_P, _R]):
                     tried = {specialization: other.with_traceback(None)}
                     break
                 if result is not MISS:
-                    self._specializations.use(specialization, look)
+                    self._specializations.use(specialization, key)
                     return result
         if not tried and (is_tracing() or torch.compiler.is_exporting()):  # what happens is another's business
             return self.fn(*args, **kwargs)

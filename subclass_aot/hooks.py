@@ -39,4 +39,4 @@ make_node: Callable[..., Callable[..., Any]] | None = None
 """Makes what runs a forward, and has autograd run a backward."""
 
 kernels: Any = None
-"""The code that serves operators on wrappers before Python is called, and remembers which results were accepted."""
+"""The code that serves operators on wrappers before Python is called, and caches which results were accepted."""

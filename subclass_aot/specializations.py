@@ -28,8 +28,8 @@ from subclass_aot.signature import JointSignature
 _FEW = 4
 """Up to how many signatures it is as fast to try them all."""
 
-_LOOKS = 8
-"""Looks that are remembered for each signature that may be kept; one with symbolic sizes has many."""
+_KEYS = 8
+"""Lookup keys that are kept for each signature that may be kept; one with symbolic sizes has many."""
 
 _BY_VALUE = frozenset({int, float, bool, str, type(None), torch.dtype, torch.device})
 
@@ -101,7 +101,7 @@ class Specializations:
         self._limit = limit
         self._used_at: dict[Specialization, int] = {}
         self._now = itertools.count()
-        self._by_look: dict[Hashable, Specialization] = {}
+        self._by_key: dict[Hashable, Specialization] = {}
 
     def __iter__(self) -> Iterator[Specialization]:
         """Yields all, the one used last first."""
@@ -111,47 +111,47 @@ class Specializations:
     def __len__(self) -> int:
         return len(self._used_at)
 
-    def others(self, look: Hashable) -> Iterator[Specialization]:
+    def others(self, key: Hashable) -> Iterator[Specialization]:
         """Yields all but the one used last, first the one that fitted a call of the same lookup key.
 
         Args:
-            look: As `look` gives it.
+            key: As `lookup_key` gives it.
         """
         latest = self.latest
-        guess = self._by_look.get(look)
+        guess = self._by_key.get(key)
         if guess is not None and guess is not latest:
             yield guess
         yield from (each for each in self if each is not latest and each is not guess)
 
-    def use(self, specialization: Specialization, look: Hashable = None) -> None:
+    def use(self, specialization: Specialization, key: Hashable = None) -> None:
         """Notes that one fits a call, or adds one that was compiled for it."""
         self._used_at[specialization] = next(self._now)
         if len(self._used_at) > self._limit:
             for oldest in [*self][self._limit :]:
                 self._used_at.pop(oldest, None)
-                self._by_look = {key: each for key, each in list(self._by_look.items()) if each is not oldest}
-        if look is not None:
-            if len(self._by_look) > _LOOKS * self._limit:
-                self._by_look = {}
-            self._by_look[look] = specialization
+                self._by_key = {known: each for known, each in list(self._by_key.items()) if each is not oldest}
+        if key is not None:
+            if len(self._by_key) > _KEYS * self._limit:
+                self._by_key = {}
+            self._by_key[key] = specialization
         self.latest = specialization
 
-    def look(self, leaves: Sequence[object], modes: tuple[object, ...]) -> Hashable:
+    def lookup_key(self, leaves: Sequence[object], modes: tuple[object, ...]) -> Hashable:
         """Returns the lookup key of a call, if there are so many signatures that a lookup pays; else None.
 
         Args:
             leaves: The arguments, flattened.
             modes: The modes of torch.
         """
-        return (_look(modes), *map(_look, leaves)) if len(self._used_at) > _FEW else None
+        return (_key_of(modes), *map(_key_of, leaves)) if len(self._used_at) > _FEW else None
 
 
-def _look(leaf: object) -> Hashable:
+def _key_of(leaf: object) -> Hashable:
     """Returns the key of a leaf or a mode, made of what can be read without running code of users, and kept."""
     if type(leaf) in _BY_VALUE:
         return (type(leaf), leaf)
     if type(leaf) is tuple:  # some modes are several
-        return tuple(map(_look, leaf))
+        return tuple(map(_key_of, leaf))
     if not isinstance(leaf, torch.Tensor) or not _is_mute(type(leaf)):
         return (type(leaf),)
     return (type(leaf), leaf.shape, leaf.dtype, leaf.requires_grad)

@@ -41,35 +41,35 @@ def test_the_one_used_longest_ago_goes() -> None:
     a, b, c = named("a", "b", "c")
     kept = Specializations(2)
     for each in (a, b, a, c):
-        kept.use(each, look=repr(each))
+        kept.use(each, key=repr(each))
     assert [*kept] == [c, a]
-    assert [*kept.others("b")] == [a], "a look of one that is gone leads nowhere"
+    assert [*kept.others("b")] == [a], "a key of one that is gone leads nowhere"
 
 
-def test_what_looked_the_same_is_tried_first() -> None:
+def test_what_had_the_same_key_is_tried_first() -> None:
     made = named(*"abcdef")
     kept = Specializations(9)
     for each in made:
         kept.use(each)
-    kept.use(made[1], look="like b")
+    kept.use(made[1], key="like b")
     kept.use(made[4])
     assert [*kept.others("like b")] == [made[i] for i in (1, 5, 3, 2, 0)]
     assert [*kept.others("like e")][0] is made[1], "the one before"
 
 
-def test_looks_are_taken_where_it_pays() -> None:
+def test_keys_are_made_where_it_pays() -> None:
     kept = Specializations(9)
-    assert kept.look([torch.ones(2)], ()) is None
+    assert kept.lookup_key([torch.ones(2)], ()) is None
     for each in named(*"abcdef"):
         kept.use(each)
     x = TwoTensor(torch.ones(2), torch.ones(2))
-    looks = [
-        kept.look([value], modes)
+    keys = [
+        kept.lookup_key([value], modes)
         for value in (torch.ones(2), torch.ones(3), torch.ones(2, dtype=torch.float64), x, 1, 1.0, True, "a", None, [])
         for modes in ((True,), (False,))
     ]
-    assert len(set(looks)) == len(looks)
-    assert kept.look([torch.zeros(2)], (True,)) == looks[0]
+    assert len(set(keys)) == len(keys)
+    assert kept.lookup_key([torch.zeros(2)], (True,)) == keys[0]
 
 
 class Loud(torch.Tensor):
@@ -95,7 +95,7 @@ def test_no_code_of_the_user_s_runs() -> None:
     for each in named(*"abcdef"):
         kept.use(each)
     Loud.told.clear()
-    hash(kept.look([torch.ones(2).as_subclass(Loud), Unhashable(), {}], ()))
+    hash(kept.lookup_key([torch.ones(2).as_subclass(Loud), Unhashable(), {}], ()))
     assert Loud.told == []
 
 

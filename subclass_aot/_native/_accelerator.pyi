@@ -16,7 +16,7 @@ class Accepted:
 
     Args:
         otherwise: Takes the result, the arguments and the keyword arguments, and says what is wrong; "" for nothing.
-        cls: A class whose wrappers look to Python as they do to C++; others, but for dense tensors, are asked about.
+        cls: A class of whose wrappers Python and C++ see the same metadata; others are asked about, dense ones not.
     """
     def __new__(cls, otherwise: Callable[..., str], wrapper: type[torch.Tensor] | None) -> Accepted: ...
     def __call__(self, out: object, args: tuple[object, ...], kwargs: dict[str, object], /) -> str: ...
@@ -113,11 +113,11 @@ def serve(
     attributes: tuple[str, ...],
     origin: str,
     otherwise: Callable[..., torch.Tensor],
-    may_remember: Callable[[Any, bool], bool] | None,
+    may_cache: Callable[[Any, bool], bool] | None,
     asks_outer: bool,
     lines_up: bool,
     along: int,
-    keeps_look: bool,
+    keeps_metadata: bool,
     heeds_lazy_bits: bool,
 ) -> None:
     """Has the kernel of an operator serve wrappers of exactly `cls`.
@@ -130,16 +130,16 @@ def serve(
         attributes: Its context, in order, which has to be the same for all wrappers of a call.
         origin: An attribute with which a wrapper goes to Python.
         otherwise: Makes a wrapper like its first argument of the others, of which None is absent, where they do not
-            say what it looks like: they are no plain tensors, or the class has a rule for that.
-        may_remember: Says of such a wrapper whether the rule will say the same of each that looks the same inside, and
+            give its metadata: they are no plain tensors, or the class has a rule for that.
+        may_cache: Says of such a wrapper whether the rule will say the same of each of the same metadata inside, and
             has the same context, as long as the class is as it is; None where it may not. It is told whether nothing of
-            the class as it is now is remembered yet.
+            the class as it is now is cached yet.
         asks_outer: Whether it has such a rule.
         lines_up: Whether the operator is a view that is the same on each field, if all fields have, along each dim, the
             size of the wrapper, or 1.
         along: The position of the argument that names a dim along which each field has the size of the wrapper itself;
             -1 for none.
-        keeps_look: Whether results look as the first wrapper does; else, as their first inner tensor.
+        keeps_metadata: Whether results have the metadata of the first wrapper; else that of their first inner tensor.
         heeds_lazy_bits: Whether the operators on inner tensors look at conjugate and negative bits.
     """
 

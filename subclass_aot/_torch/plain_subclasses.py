@@ -77,18 +77,18 @@ _leaves: dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor]] = {}
 """The leaf of each front that is alive, by the id of the front."""
 
 
-def make_front(cls: type[torch.Tensor], leaf: torch.Tensor, *look: object) -> Any:
+def make_front(cls: type[torch.Tensor], leaf: torch.Tensor, *metadata: object) -> Any:
     """Makes a tensor of a plain subclass that stands before a leaf.
 
     Args:
         cls: The class.
         leaf: The leaf.
-        *look: What `_make_wrapper_subclass` takes after the class.
+        *metadata: What `_make_wrapper_subclass` takes after the class.
 
     Raises:
         TypeError: Tensors of the class have slots, or another layout in memory.
     """
-    front: Any = make_wrapper_subclass(TracedTensor, *look)
+    front: Any = make_wrapper_subclass(TracedTensor, *metadata)
     object.__setattr__(front, "__class__", cls)
     key = id(front)
     _leaves[key] = weakref.ref(front, lambda _: _leaves.pop(key, None)), leaf

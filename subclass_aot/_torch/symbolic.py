@@ -39,7 +39,7 @@ def shape_env() -> Any:
 
 
 def forget_answers(solver: Any) -> None:
-    """Forgets what a solver has answered: torch remembers it in caches of the class, which refer to the solver.
+    """Forgets what a solver has answered: torch keeps it in caches of the class, which refer to the solver.
 
     A cache that is of no use any more would keep it until another solver is queried. When it goes: that.
     """

@@ -20,7 +20,7 @@ from subclass_aot.call.places import ArgumentPlace, HeldPlace, ModulePlace, Plac
 from subclass_aot.call.pytree import flatten_around_tensor_keys, has_tensor_keys, keys_of, path_of, reached_twice
 from subclass_aot.errors import TraceError
 from subclass_aot.flatten import FlattenPlan
-from subclass_aot.objects import Holder, Objects, Way, parts_of
+from subclass_aot.objects import AccessPath, Holder, Objects, parts_of
 from subclass_aot.tables import Table, extras_of, tables_of_this_thread
 
 _LAYOUT = """{path} is a tensor of the layout {layout}, and graphs take tensors with strides.
@@ -96,7 +96,7 @@ class Arguments:
             if isinstance(leaf, torch.Tensor):
                 places.append(ArgumentPlace(i, path))
                 tensors.append(leaf)
-                objects.attributes_of(leaf, path, False, Way("place", (len(places) - 1,)))
+                objects.attributes_of(leaf, path, False, AccessPath("place", (len(places) - 1,)))
             else:
                 objects.leaf(i, leaf, path)
         modules: list[tuple[str, torch.nn.Module]] = []
@@ -105,7 +105,7 @@ class Arguments:
             for place, tensor in places_of(fresh):
                 places.append(place)
                 tensors.append(tensor)
-                objects.attributes_of(tensor, place.path, True, Way("place", (len(places) - 1,)))
+                objects.attributes_of(tensor, place.path, True, AccessPath("place", (len(places) - 1,)))
             objects.walk()
         places += [HeldPlace(i, found.path, found.pinned) for i, found in enumerate(objects.tensors)]
         tensors += [found.tensor for found in objects.tensors]
@@ -318,14 +318,14 @@ class Arguments:
             public = _torch.is_traceable_wrapper_subclass(value)  # torch notes things on jagged tensors
             tables[id(value)] = [Table("attributes", but=frozenset(vars(value)) - there, public=public)]
             tables[id(value)] += [Table("grad")] * any(table.kind == "grad" for table, _ in put.get(i, ()))
-            seen.attributes_of(value, self.path_of(i), True, Way("values", (i,)))
+            seen.attributes_of(value, self.path_of(i), True, AccessPath("values", (i,)))
         for i, (leaf, accessor) in enumerate(zip(self.leaves, self.treespec.accessors(), strict=True)):
             if not isinstance(leaf, torch.Tensor):
                 seen.leaf(i, leaf, path_of(accessor))
         for root, name in zip(call, ("args", "kwargs"), strict=True):
             seen.root(root, name, False)
         for name, part in (*self.held, *self.modules):
-            seen.root(part, name, True, seen.way_to(part, name))
+            seen.root(part, name, True, seen.access_path_to(part, name))
         seen.watch_generators()
         return seen
 
@@ -359,6 +359,6 @@ def _refuse_layout(path: str, tensor: torch.Tensor) -> None:
 
 def _place(holder: Holder) -> tuple[str, int]:
     """Returns where a tensor stands on which a program put something: "place" or "held", and a number."""
-    start, (number,) = holder.way
+    start, (number,) = holder.access_path
     assert isinstance(start, str) and isinstance(number, int)
     return start, number

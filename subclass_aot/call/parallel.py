@@ -63,24 +63,24 @@ def parallel_modules_are_refused() -> Iterator[None]:
     handle = torch.nn.modules.module.register_module_forward_pre_hook(refuse)
     with PutBack(handle.remove), ExitStack() as stack:
         for cls in _torch.parallel_forwards():
-            stack.enter_context(_looked_at(cls, refuse))
+            stack.enter_context(_observed(cls, refuse))
         yield
 
 
 @contextmanager
-def _looked_at(
-    cls: type[torch.nn.Module], look: Callable[[torch.nn.Module, tuple[object, ...]], None]
+def _observed(
+    cls: type[torch.nn.Module], observe: Callable[[torch.nn.Module, tuple[object, ...]], None]
 ) -> Iterator[None]:
-    """Runs the block so that `forward` of a class calls `look` first, also where it is not called through the
+    """Runs the block so that `forward` of a class calls `observe` first, also where it is not called through the
     module.
     """
     forward: Any = cls.forward
 
     @functools.wraps(forward)
-    def looked_at(module: torch.nn.Module, *args: object, **kwargs: object) -> Any:
-        look(module, args)
+    def observed(module: torch.nn.Module, *args: object, **kwargs: object) -> Any:
+        observe(module, args)
         return forward(module, *args, **kwargs)
 
     with PutBack(attributes_put_back([(cls, "forward")])):
-        cls.forward = looked_at
+        cls.forward = observed
         yield

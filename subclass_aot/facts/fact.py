@@ -227,7 +227,7 @@ Number = int | str
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Metadata:
     """All of a tensor but its data and its memory.
 
     Attributes:
@@ -267,10 +267,22 @@ class Parts(NamedTuple):
     items: tuple[tuple[object, Inner], ...]
 
 
-Inner = Look | Parts | Constant
+Inner = Metadata | Parts | Constant
 
 Value = (
-    Told | Constant | Code | Itself | Linked | Hooks | Storages | History | Look | str | int | tuple[Any, ...] | None
+    Told
+    | Constant
+    | Code
+    | Itself
+    | Linked
+    | Hooks
+    | Storages
+    | History
+    | Metadata
+    | str
+    | int
+    | tuple[Any, ...]
+    | None
 )  # a tuple of names, positions or paths
 
 

@@ -16,7 +16,7 @@ from subclass_aot.call import ArgumentPlace, Arguments, HeldPlace, ModulePlace, 
 from subclass_aot.facts.code import read_once
 from subclass_aot.facts.constants import constant
 from subclass_aot.facts.fact import Code, Fact, Facts, History, Kind, Storages
-from subclass_aot.facts.look import look_of
+from subclass_aot.facts.metadata import metadata_of
 from subclass_aot.facts.modes import MODES, Modes
 from subclass_aot.facts.of_objects import ObjectReader
 from subclass_aot.facts.scope import Scope
@@ -135,7 +135,7 @@ class _Reader:
             else:
                 differentiates = self.scope.differentiates and tensor.requires_grad and position < count
                 is_leaf = is_autograd_leaf(tensor) if differentiates else None
-                yield Fact(path, Kind.TENSOR, look_of(tensor, path, self.places, is_leaf), of_call)
+                yield Fact(path, Kind.TENSOR, metadata_of(tensor, path, self.places, is_leaf), of_call)
 
     def bases(self) -> Iterator[Fact]:
         """Yields the metadata of tensors of which only views are passed."""
@@ -145,7 +145,7 @@ class _Reader:
             if position not in given:  # only views of it are passed
                 path = arguments.path_of(position)
                 is_leaf = is_autograd_leaf(value) if self.scope.differentiates and value.requires_grad else None
-                yield Fact(path, Kind.TENSOR, look_of(value, path, self.places, is_leaf))
+                yield Fact(path, Kind.TENSOR, metadata_of(value, path, self.places, is_leaf))
 
     def relations(self) -> Iterator[Fact]:
         """Yields what counts of the memory of tensors, and what they have to do with one another and with objects."""
@@ -261,7 +261,7 @@ class _Origins:
         return self.objects[position]
 
     def _of_root(self, holder: Holder) -> bool:
-        start, steps = holder.way
+        start, steps = holder.access_path
         if start == "place":
             return self.of_place(self.arguments.places[int(steps[0])])
         if start == "held":

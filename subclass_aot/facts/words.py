@@ -19,12 +19,12 @@ from subclass_aot.facts.fact import (
     Inner,
     Itself,
     Kind,
-    Look,
+    Metadata,
     Parts,
     Told,
     Value,
 )
-from subclass_aot.facts.look import look_of
+from subclass_aot.facts.metadata import metadata_of
 from subclass_aot.tables import vars_of_number
 from subclass_aot.weak import is_weak
 
@@ -144,8 +144,8 @@ def words_of(fact: Fact) -> str:
             assert isinstance(value, Hooks)
             return ", ".join(_class(code.thing) for code in value.functions)
         case Kind.TENSOR:
-            assert isinstance(value, Look)
-            return text_of_look(value)
+            assert isinstance(value, Metadata)
+            return text_of_metadata(value)
         case Kind.SAME:
             return f"the same tensor as {value}"
         case Kind.STORAGE:
@@ -192,24 +192,24 @@ def _class(thing: type | object) -> str:
 
 def describe_tensor(tensor: torch.Tensor) -> str:
     """Describes a tensor in one line, inner tensors and context included."""
-    return text_of_look(look_of(tensor, "", {}, tensor.is_leaf))
+    return text_of_metadata(metadata_of(tensor, "", {}, tensor.is_leaf))
 
 
-def text_of_look(look: Look) -> str:
+def text_of_metadata(metadata: Metadata) -> str:
     """Describes the metadata of a tensor in one line."""
-    kind = look.cls.thing
+    kind = metadata.cls.thing
     name = kind.__name__ if kind in (torch.Tensor, torch.nn.Parameter) else f"{kind.__module__}.{kind.__qualname__}"
-    dtype = str(look.dtype).removeprefix("torch.")
-    text = f"{name} {dtype}[{', '.join(map(str, look.size))}] on {look.device}"
-    if look.stride and look.stride != _packed(look.size):
-        text += f" stride ({', '.join(map(str, look.stride))})"
-    if look.requires_grad:
-        text += " requires_grad" + (" non-leaf" if look.is_leaf is False else "")
-    if look.is_inference:
+    dtype = str(metadata.dtype).removeprefix("torch.")
+    text = f"{name} {dtype}[{', '.join(map(str, metadata.size))}] on {metadata.device}"
+    if metadata.stride and metadata.stride != _packed(metadata.size):
+        text += f" stride ({', '.join(map(str, metadata.stride))})"
+    if metadata.requires_grad:
+        text += " requires_grad" + (" non-leaf" if metadata.is_leaf is False else "")
+    if metadata.is_inference:
         text += " of inference mode"
-    if look.inner or look.context:
-        inner = ", ".join(f"{name}: {_inner(part)}" for name, part in look.inner)
-        text += f" {{{inner}}}{_context(look)}"
+    if metadata.inner or metadata.context:
+        inner = ", ".join(f"{name}: {_inner(part)}" for name, part in metadata.inner)
+        text += f" {{{inner}}}{_context(metadata)}"
     return text
 
 
@@ -220,18 +220,18 @@ def _packed(size: tuple[int | str, ...]) -> tuple[int, ...]:
     return torch.empty([int(n) for n in size], device="meta").stride()
 
 
-def _context(look: Look) -> str:
-    if not isinstance(look.context, Context):
-        pairs = [f"{name}={text_of(x.value)}" for name, x in look.context if x.value is not None]
+def _context(metadata: Metadata) -> str:
+    if not isinstance(metadata.context, Context):
+        pairs = [f"{name}={text_of(x.value)}" for name, x in metadata.context if x.value is not None]
         return f" context {', '.join(pairs)}" if pairs else ""
-    value = look.context.value.value
+    value = metadata.context.value.value
     return f" context {value!r}" if value is not None else ""
 
 
 def _inner(part: Inner) -> str:
     match part:
-        case Look():
-            return text_of_look(part)
+        case Metadata():
+            return text_of_metadata(part)
         case Parts():
             return f"{part.cls.__name__}({', '.join(f'{key}: {_inner(x)}' for key, x in part.items)})"
         case Constant():

@@ -77,5 +77,5 @@ def memory_of(tensor: object) -> Hashable:
         return id(tensor)
     if tensor.layout is not torch.strided or not (address := tensor.untyped_storage().data_ptr()):
         return id(tensor)
-    look = (tensor.storage_offset(), tensor.size(), tensor.stride(), tensor.dtype, tensor.device)
-    return address, *look, tensor.is_conj(), tensor.is_neg()
+    metadata = (tensor.storage_offset(), tensor.size(), tensor.stride(), tensor.dtype, tensor.device)
+    return address, *metadata, tensor.is_conj(), tensor.is_neg()

@@ -105,7 +105,7 @@ class _Unwrapping:
                 f"its own. Save the whole, or {place}.to_plain()"
             )
         names, context = wrapper.__tensor_flatten__()
-        entry: dict[str, Json] = {"class": full_name(cls), **_look(wrapper, place)}
+        entry: dict[str, Json] = {"class": full_name(cls), **_size_and_dtype(wrapper, place)}
         declaration = Declaration.of(cls)
         if declaration is not None and declaration.is_told_by_name:
             fields = [field.name for field in declaration.fields.values() if field.kind == "context"]
@@ -121,7 +121,7 @@ class _Unwrapping:
                 inner[name] = self.describe(value, there)
             else:
                 self.add(value, there)
-                inner[name] = _look(value, there)
+                inner[name] = _size_and_dtype(value, there)
         if all(getattr(wrapper, name).device != wrapper.device for name in names):
             entry["device"] = str(wrapper.device)
         entry["inner"] = inner
@@ -135,12 +135,12 @@ class _Unwrapping:
         return self._parts[id(wrapper)]
 
 
-def _look(tensor: torch.Tensor, place: str) -> dict[str, Json]:
+def _size_and_dtype(tensor: torch.Tensor, place: str) -> dict[str, Json]:
     """Returns size, stride and dtype as JSON."""
     if _torch.is_jagged(type(tensor)) or any(not isinstance(size, int) for size in tensor.shape):
         raise StateDictError(
             f"{place} has the size {tuple(tensor.shape)}, which is not made of numbers. Of a jagged tensor, hold "
             "values() and offsets() as inner tensors"
         )
-    look: dict[str, Json] = {"size": list(tensor.size()), "dtype": str(tensor.dtype).removeprefix("torch.")}
-    return {**look, "stride": list(tensor.stride())} if tensor.layout is torch.strided else look
+    found: dict[str, Json] = {"size": list(tensor.size()), "dtype": str(tensor.dtype).removeprefix("torch.")}
+    return {**found, "stride": list(tensor.stride())} if tensor.layout is torch.strided else found

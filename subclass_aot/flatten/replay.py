@@ -175,8 +175,8 @@ def _cannot_change(value: object) -> bool:
 def _write(made: torch.Tensor, names: Sequence[str], others: dict[str, object], by_itself: Rebuild) -> Rebuild:
     """Returns what makes such a wrapper without its constructor."""
     if hooks.make_recipe is not None and made.layout is torch.strided:
-        look = (tuple(made.size()), made.stride(), 0, made.dtype, made.device)
-        return hooks.make_recipe(type(made), *look, tuple(vars(made)), others, by_itself)
+        metadata = (tuple(made.size()), made.stride(), 0, made.dtype, made.device)
+        return hooks.make_recipe(type(made), *metadata, tuple(vars(made)), others, by_itself)
     facts = (type(made), made.size(), made.stride(), made.dtype, made.layout, made.device)
     return _writer(tuple(names), tuple(vars(made)))(by_itself, *facts, *others.values())
 

@@ -46,7 +46,7 @@ MUTATED_VIEW = """{path} is a view, the function writes into it where autograd m
 VIEW_OF_MUTATED_BEFORE = """The function changes the size or strides of a tensor in place, and then torch says: {reason}
   Your line:  {line}
   If a view of that tensor is used here which was made before: autograd regenerates it, in a trace of the tensor as it
-  looks now.
+  is now.
   Instead: use the operator that returns a new tensor (x.unsqueeze(0) instead of x.unsqueeze_(0)), or make the view
   afterwards."""
 

@@ -7,8 +7,8 @@ it read, with the contents of every dict that it found it in: the tables of modu
 later call compares these with what they hold now, by identity, in one call of a C function. Where anything is another
 object, everything is read and checked anew: after an assignment to an attribute, a new state dict, `.data = ...` on a
 wrapper of this library, a move to another device, a hook. A write *into* a tensor needs no reading, since the leaf is
-the same object. How each tensor looks, and whether it requires grad, is not a matter of identity: that is compared at
-each call, for all tensors together.
+the same object. The metadata of each tensor, and whether it requires grad, is not a matter of identity: that is
+compared at each call, for all tensors together.
 """
 
 from __future__ import annotations

@@ -104,8 +104,8 @@ def lines_of(names: Sequence[str], values: Sequence[TabledValue]) -> Iterator[st
     for name, (value, (is_leaf, _), _) in zip(names, values, strict=True):
         history = {None: "", True: ", a leaf of autograd", False: ", no leaf of autograd"}[is_leaf]
         asks = ", requires grad" if value.requires_grad else ""
-        look = f"{type(value).__name__} of {value.dtype}, {tuple(value.size())} by {value.stride()}, {value.device}"
-        yield f"#   {name}: {look}{asks}{history}"
+        text = f"{type(value).__name__} of {value.dtype}, {tuple(value.size())} by {value.stride()}, {value.device}"
+        yield f"#   {name}: {text}{asks}{history}"
 
 
 def _describe(value: Any, meta: InnerMeta, is_leaf: bool | None) -> Description | None:

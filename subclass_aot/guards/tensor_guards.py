@@ -57,8 +57,8 @@ class TensorGuards:
     Attributes:
         locals: The expression of each value and view that was read, by position.
         leaves_of: The expressions of its leaves, and of its symbolic sizes.
-        checked: Expressions of tensors that are still to be compared by how they look, each with that of the call that
-            was traced. See `refuse_other_specs`.
+        checked: Expressions of tensors whose metadata is still to be compared, each with that of the call that was
+            traced. See `refuse_other_specs`.
         sizes: Where symbolic sizes were read.
         arguments_at: The expression of each flat argument.
         of_known_class: Those whose classes were compared by then.

@@ -131,7 +131,7 @@ def _compare_inputs(placeholders: Sequence[fx.Node], inputs: Inputs) -> None:
     """Compares the inputs with those that the call brings.
 
     Raises:
-        JointGraphError: One is gone, is new, stands elsewhere or looks otherwise.
+        JointGraphError: One is gone, is new, stands elsewhere, or has other metadata.
     """
     expected = [desc for desc, _ in inputs]
     found = [descriptor_of(node) for node in placeholders]
@@ -149,7 +149,7 @@ def _compare_inputs(placeholders: Sequence[fx.Node], inputs: Inputs) -> None:
         if desc != before:
             raise JointGraphError(messages.MOVED.format(position=i, name=name_of(desc), before=name_of(before)))
         val = node.meta.get("val")
-        if isinstance(spec, Spec) and isinstance(val, torch.Tensor) and _looks(val) != _looks(spec):
+        if isinstance(spec, Spec) and isinstance(val, torch.Tensor) and _metadata(val) != _metadata(spec):
             now, was = _text(val), _text(spec)
             raise JointGraphError(messages.INPUT_CHANGED.format(name=name_of(desc), now=now, before=was))
 
@@ -231,7 +231,7 @@ def _result(graph: fx.Graph, node: Any, desc: OutputDescriptor, before: Any) -> 
     """Compares an output with what is made of it at a call; what belongs to a wrapper has the strides that it had.
 
     Raises:
-        JointGraphError: It looks otherwise, or reads what it must not read.
+        JointGraphError: It has other metadata, or reads what it must not read.
     """
     name = name_of(desc)
     if isinstance(node, fx.Node) and not desc.is_backward and is_backward(node):
@@ -242,7 +242,7 @@ def _result(graph: fx.Graph, node: Any, desc: OutputDescriptor, before: Any) -> 
         if isinstance(now, Spec) or is_symbolic(before) != is_symbolic(now) or (known and now != before):
             raise JointGraphError(messages.OUTPUT_CHANGED.format(name=name, now=_text(now), before=_text(before)))
         return node
-    if not isinstance(now, Spec) or _looks(now) != _looks(before):
+    if not isinstance(now, Spec) or _metadata(now) != _metadata(before):
         raise JointGraphError(messages.OUTPUT_CHANGED.format(name=name, now=_text(now), before=_text(before)))
     if not isinstance(desc, Inner) or now.stride == before.stride or before.solver is not None:
         return node
@@ -254,7 +254,7 @@ def _result(graph: fx.Graph, node: Any, desc: OutputDescriptor, before: Any) -> 
     return again
 
 
-def _looks(tensor: torch.Tensor | Spec) -> tuple[object, ...]:
+def _metadata(tensor: torch.Tensor | Spec) -> tuple[object, ...]:
     """Returns what of a tensor must stay: all but its strides."""
     size = tensor.size if isinstance(tensor, Spec) else tensor.shape
     return tuple(map(str, size)), tensor.dtype, tensor.device, tensor.layout

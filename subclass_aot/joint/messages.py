@@ -66,7 +66,7 @@ CHANGED_ITSELF = """
   The function itself changes {paths}.
   Where it does so in its first call only: call it once before `trace_joint`, or set it to what it becomes."""
 
-UNLIKE_ITSELF = """what is called does not fit what was compiled for it: something looks other each time.
+UNLIKE_ITSELF = """what is called does not fit what was compiled for it: something is different each time.
   The check:  {line}"""
 
 NUMBER_OF_VALUES = """the joint graph is called with {given} values, and takes {expected}: {names}

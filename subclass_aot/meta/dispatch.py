@@ -18,7 +18,7 @@ from subclass_aot.meta.storage import MEMORY, Storage, in_thread
 from subclass_aot.meta.tensor import MetaTensor, is_over, new_leaf, set_spec
 from subclass_aot.meta.unbacked import unbacked_rule
 from subclass_aot.operators import PHYSICAL, Effects, argument_at, effects_of
-from subclass_aot.symbols import SizesMustBeKnown, key_of, remembered
+from subclass_aot.symbols import SizesMustBeKnown, cache_of, key_of
 
 REAL_WRITTEN = """A result without data would be written into a real one: the tensor `{name}`.
   Your line:  {line}
@@ -116,14 +116,14 @@ MetaTensor.__torch_dispatch__ = classmethod(_dispatch)
 
 
 def _inferred(key: list[Any], func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Effects, Any]:
-    """Infers, and remembers where the arguments can be hashed: with symbolic numbers, for as long as their trace."""
+    """Infers, and caches where the arguments can be hashed: with symbolic numbers, for as long as their trace."""
     if func in _ASK_FOR_SIZES:
         raise SizesMustBeKnown
     effects = effects_of(func)
     if unbacked_rule(func) is not None:  # each time another result
         return effects, infer(func, args, kwargs)
     solver = solver_of_call(key)
-    cache = _cache if solver is None else remembered(solver, "inferred")
+    cache = _cache if solver is None else cache_of(solver, "inferred")
     # What a draw gives does not depend on its generator, which would live as long as the cache.
     plain = [None if isinstance(part, torch.Generator) else part for part in key]
     frozen = tuple(key_of(*part) if type(part) is list else part for part in plain)

@@ -88,7 +88,7 @@ def _resized(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     """Returns the specs of tensors of another size that are given as `out=`, after the operator; None if all have the
     right size.
 
-    They look as new results would. Torch's shape functions say packed, and know no symbolic sizes there.
+    They have the metadata of new results. Torch's shape functions say packed, and know no symbolic sizes there.
     """
     fresh = None if effects_of(func).data_dependent else without_out(func)
     names = [name for _, name in effects_of(func).writes]
@@ -254,16 +254,21 @@ def _blank(x: object) -> Any:
 
 def _result_device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Returns the device of the result: `device=` if given, else that of the first tensor that is not a 0-dim CPU
-    scalar.
+    scalar. One on `meta` claims nothing where another one claims a device.
     """
     asked = kwargs.get("device") or next((a for a in args if isinstance(a, torch.device)), None)
     if asked is not None:
         return indexed(asked)
-    scalar = None
+    scalar = unclaimed = None
     for x in _specs_in((*args, *kwargs.values())):
-        if x.size or x.device.type != "cpu":
+        if x.device.type == "meta":
+            unclaimed = x if unclaimed is None or x.size else unclaimed
+        elif x.size or x.device.type != "cpu":
             return x.device
-        scalar = x
+        else:
+            scalar = x
+    if unclaimed is not None and (scalar is None or unclaimed.size):
+        return unclaimed.device
     return scalar.device if scalar is not None else torch.get_default_device()
 
 

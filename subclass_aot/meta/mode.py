@@ -31,7 +31,7 @@ _IN_A_TRACE = """`subclass_aot.meta()` is entered by a function while it is trac
   Instead: make the tensors without data outside, and pass them as arguments."""
 
 _LIMIT = 1 << 16
-"""Elements that a tensor may have at the most whose values are remembered."""
+"""Elements that a tensor may have at the most whose values are known."""
 
 
 @contextmanager

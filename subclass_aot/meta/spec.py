@@ -11,7 +11,7 @@ from subclass_aot import _torch
 from subclass_aot.errors import TraceError
 from subclass_aot.meta import strides
 from subclass_aot.meta.strided_sets import Term, TooHard, covers, has_common_place, has_place_twice
-from subclass_aot.symbols import Number, SizesMustBeKnown, key_of, plain, remembered, solver_in
+from subclass_aot.symbols import Number, SizesMustBeKnown, cache_of, key_of, plain, solver_in
 
 
 class Spec:
@@ -275,11 +275,11 @@ def _symbolic(size: tuple[Number, ...], stride: tuple[Number, ...], offset: Numb
     solver = solver_in((*size, *stride, offset))
     if solver is None:
         return Spec.make(size, stride, offset, *others)
-    table: dict[Any, Spec] = remembered(solver, "specs")
+    cache: dict[Any, Spec] = cache_of(solver, "specs")
     key = (tuple(map(key_of, size)), tuple(map(key_of, stride)), key_of(offset), *others)
-    if key not in table:
-        table[key] = _new((size, stride, offset, *others), solver)
-    return table[key]
+    if key not in cache:
+        cache[key] = _new((size, stride, offset, *others), solver)
+    return cache[key]
 
 
 # Note [Devices without hardware]

@@ -62,7 +62,7 @@ class Storage:
         nbytes: Its size in bytes; what `spec` needs if left out.
 
     Attributes:
-        spec: How the tensor that it was made for looks; in a trace, how it looks now.
+        spec: The metadata of the tensor that it was made for; in a trace, as it is now.
         tag: Belongs to the recorder: the node of the tensor that it was made for. None where there is no recorder.
     """
 
@@ -113,7 +113,7 @@ class Storage:
         """Grows where a tensor that changed in place needs more memory than there is.
 
         Args:
-            spec: How the tensor looks now.
+            spec: The metadata of the tensor now.
             is_owner: Whether it is the one that the storage was made for.
         """
         nbytes = self._nbytes = self.nbytes

@@ -89,7 +89,7 @@ class MetaTensor(torch.Tensor):
 
     @property
     def data(self) -> Any:
-        """This tensor without its autograd history. Assigning gives it the looks and the storage of another."""
+        """This tensor without its autograd history. Assigning gives it the metadata and the storage of another."""
         return torch.Tensor.data.__get__(self)  # type: ignore[attr-defined]
 
     @data.setter
@@ -158,8 +158,8 @@ class MetaTensor(torch.Tensor):
         """
         spec = self.spec
         try:
-            look = spec.size, spec.stride, spec.offset, None, spec.dtype, spec.layout, native_device(spec.device)
-            return _torch.make_front(cls, self, *look)
+            metadata = spec.size, spec.stride, spec.offset, None, spec.dtype, spec.layout, native_device(spec.device)
+            return _torch.make_front(cls, self, *metadata)
         except TypeError as error:
             raise TraceError(_NO_FRONT.format(cls=cls.__qualname__, line=user_line(), reason=error)) from error
 

@@ -1,6 +1,9 @@
 """The Python objects that a call reaches: what they hold, and how it is compared with what they held."""
 
 from subclass_aot.objects import nodes as nodes
+from subclass_aot.objects.access_path import AccessPath as AccessPath
+from subclass_aot.objects.access_path import Entry as Entry
+from subclass_aot.objects.access_path import Named as Named
 from subclass_aot.objects.comparisons import kept as kept
 from subclass_aot.objects.comparisons import same_constant as same_constant
 from subclass_aot.objects.comparisons import same_kept as same_kept
@@ -12,6 +15,3 @@ from subclass_aot.objects.untracked_state import NotStepped as NotStepped
 from subclass_aot.objects.walk import Objects as Objects
 from subclass_aot.objects.walk import parts_of as parts_of
 from subclass_aot.objects.walk import refuse_key as refuse_key
-from subclass_aot.objects.ways import Entry as Entry
-from subclass_aot.objects.ways import Named as Named
-from subclass_aot.objects.ways import Way as Way

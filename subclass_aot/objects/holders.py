@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from subclass_aot.objects.access_path import AccessPath, Entry
 from subclass_aot.objects.nodes import Node
-from subclass_aot.objects.ways import Entry, Way
 from subclass_aot.tables import CONTAINERS, Table
 
 Entries = list[tuple[object, Node]]
@@ -54,7 +54,7 @@ class Holder:
     Attributes:
         path: Where the user finds it.
         value: The object.
-        way: How generated code gets there. For a tensor it is one of the places where it stands.
+        access_path: How generated code gets there. For a tensor it is one of the places where it stands.
         tables: What it holds, table by table.
         only_grows: Whether it is a list to which closures append, and with which they do nothing else. Then what stands
             in it is no part of the signature, and it may be longer at each call.
@@ -63,7 +63,7 @@ class Holder:
 
     path: str
     value: Any
-    way: Way
+    access_path: AccessPath
     pinned: bool
     tables: list[tuple[Table, Entries]] = field(default_factory=list)
     only_grows: bool = False
@@ -71,7 +71,7 @@ class Holder:
     @property
     def parent(self) -> int | None:
         """The position of the object that it was first reached from, None for a root."""
-        return self.way.start.holder if isinstance(self.way.start, Entry) else None
+        return self.access_path.start.holder if isinstance(self.access_path.start, Entry) else None
 
     @property
     def is_bare(self) -> bool:

@@ -136,7 +136,7 @@ class ObjectGuards:
         """Compares what a program put on the tensor in a local."""
         position = self.objects.position_of(holder.value)
         assert position is not None
-        self.source.refuse_if(f"{name} is None")  # a parameter that is gone; how a tensor looks is compared later
+        self.source.refuse_if(f"{name} is None")  # a parameter that is gone; metadata is compared later
         self.holder(name, position)
 
     def node(self, name: str, node: Node) -> None:
@@ -171,7 +171,7 @@ class ObjectGuards:
             case TensorAt():
                 lives = target.number in self.in_modules
             case ObjectAt():
-                lives = REFERENT not in self.objects.holders[target.position].way.steps
+                lives = REFERENT not in self.objects.holders[target.position].access_path.steps
             case _:
                 lives = False
         if not lives:  # who kept it would keep it alive

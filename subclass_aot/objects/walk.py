@@ -23,6 +23,7 @@ import torch
 
 from subclass_aot.bytecode import only_appends
 from subclass_aot.errors import PlanError
+from subclass_aot.objects.access_path import AccessPath, Entry, Named, Pinned
 from subclass_aot.objects.holders import Entries, HeldTensor, Holder, Watched
 from subclass_aot.objects.nodes import (
     Node,
@@ -38,7 +39,6 @@ from subclass_aot.objects.nodes import (
     with_other_ids,
 )
 from subclass_aot.objects.untracked_state import NotStepped, generators, is_stepped, refuse_changed, state_of
-from subclass_aot.objects.ways import Entry, Named, Pinned, Way
 from subclass_aot.put_back import PutBack
 from subclass_aot.tables import (
     ATOMS,
@@ -130,8 +130,8 @@ class Objects:
         position = self._position.get(id(value))  # the id of what is gone may belong to another object by now
         return position if position is not None and self.holders[position].value is value else None
 
-    def root(self, value: object, path: str, pinned: bool, way: Way | None = None) -> Node:
-        """Walks everything that `value` leads to. `way` is how generated code begins to get there.
+    def root(self, value: object, path: str, pinned: bool, access_path: AccessPath | None = None) -> Node:
+        """Walks everything that `value` leads to. `access_path` is how generated code begins to get there.
 
         Raises:
             PlanError: It is too much.
@@ -139,22 +139,22 @@ class Objects:
         # Other functions of the file of the first one are the user's, too: the globals that they name are walked.
         if pinned and isinstance(value, types.FunctionType) and self._module_name is None:
             self._module_name = value.__module__
-        node = self._node(value, path, way or Way(path), pinned)
+        node = self._node(value, path, access_path or AccessPath(path), pinned)
         self.walk()
         return node
 
-    def way_to(self, value: object, path: str) -> Way:
+    def access_path_to(self, value: object, path: str) -> AccessPath:
         """Returns how to get to an object that is the same at each call.
 
         Args:
             value: The object.
             path: Its path, if it is one of `named`.
         """
-        return Way(Named(path) if self.named.get(path) is value else Pinned(value))
+        return AccessPath(Named(path) if self.named.get(path) is value else Pinned(value))
 
     def leaf(self, position: int, value: object, path: str) -> None:
         """Walks everything that a flattened argument leads to."""
-        self.leaves[position] = self.root(value, path, False, Way("leaves", (position,)))
+        self.leaves[position] = self.root(value, path, False, AccessPath("leaves", (position,)))
 
     def replaced_leaves(self, values: Sequence[Any], stand_ins: bool) -> Iterator[tuple[int, Any]]:
         """Yields what a function sees in place of flattened arguments, by their positions.
@@ -198,7 +198,7 @@ class Objects:
     def _reach(self, value: object, path: str) -> None:
         """Notes a class, or a function in one: it is the same at each call, whatever leads there."""
         if self.position_of(value) is None:
-            self._object(value, path, Way(Pinned(value)), True)
+            self._object(value, path, AccessPath(Pinned(value)), True)
             position = self.position_of(value)
             if position is not None:
                 self.reached.append(position)
@@ -208,7 +208,7 @@ class Objects:
         for base in self._may_run.add_class(cls):
             self._reach(base, base.__qualname__)
 
-    def _node(self, value: Any, path: str, way: Way, pinned: bool) -> Node:
+    def _node(self, value: Any, path: str, access_path: AccessPath, pinned: bool) -> Node:
         """Notes what stands at a path; what an object holds is walked later."""
         kind = type(value)
         if kind is int and value >= 2 and path in self._changing:  # sizes of zero and one are no symbols
@@ -220,28 +220,28 @@ class Objects:
         if kind in ATOMS:
             return ValueAt(value)
         if is_weak(value):  # before all else: a proxy says that it is a tensor if it leads to one
-            target = self._node(referent(value), f"{path}()", way.then(REFERENT), pinned)
+            target = self._node(referent(value), f"{path}()", access_path.then(REFERENT), pinned)
             return ValueAt(value) if isinstance(target, ValueAt) else WeakAt(value, target)
         if isinstance(value, torch.Tensor):
             number = len(self.tensors)
             self.tensors.append(HeldTensor(value, path, pinned))
-            self.attributes_of(value, path, pinned, Way("held", (number,)))
+            self.attributes_of(value, path, pinned, AccessPath("held", (number,)))
             return TensorAt(number)
         if isinstance(value, tuple):
-            parts = tuple(self._node(x, f"{path}[{i}]", way.then(i), pinned) for i, x in enumerate(value))
+            parts = tuple(self._node(x, f"{path}[{i}]", access_path.then(i), pinned) for i, x in enumerate(value))
             return TupleAt(value, parts) if any(map(_is_more, parts)) else ValueAt(value)
         if kind is types.MethodType:  # Python makes one at each access: it is what its object and its function are
-            owner = self._node(value.__self__, f"{path}.__self__", way.then("__self__"), pinned)
-            function = self._node(value.__func__, path, way.then("__func__"), pinned)
+            owner = self._node(value.__self__, f"{path}.__self__", access_path.then("__self__"), pinned)
+            function = self._node(value.__func__, path, access_path.then("__func__"), pinned)
             both_known = isinstance(owner, ValueAt) and isinstance(function, ValueAt)
             return ValueAt(value) if both_known else TupleAt(value, (owner, function))
-        return self._object(value, path, way, pinned)
+        return self._object(value, path, access_path, pinned)
 
-    def _object(self, value: Any, path: str, way: Way, pinned: bool) -> Node:
+    def _object(self, value: Any, path: str, access_path: AccessPath, pinned: bool) -> Node:
         """Notes an object: by its position, if it holds others or may change."""
         kind = type(value)
         known = self.position_of(value)
-        only_grows = kind is list and self._only_appended_to(way)
+        only_grows = kind is list and self._only_appended_to(access_path)
         if known is not None:
             if self.holders[known].only_grows and not only_grows:  # somebody else reads it
                 self.holders[known].only_grows = False
@@ -257,11 +257,11 @@ class Objects:
                     raise PlanError(_ON_NUMBER.format(path=f"{path}.{name}", kind=kind.__name__))
             return ValueAt(value, NotStepped(value, path) if is_stepped(value) else None)
         if len(self.holders) - self._holding_tensors >= LIMIT:
-            parent = way.start.holder if isinstance(way.start, Entry) else None
-            raise PlanError(_TOO_MANY.format(path=self._way_in(parent, path), limit=LIMIT))
+            parent = access_path.start.holder if isinstance(access_path.start, Entry) else None
+            raise PlanError(_TOO_MANY.format(path=self._root_path(parent, path), limit=LIMIT))
         position = self._position[id(value)] = len(self.holders)
         pinned = pinned or isinstance(value, torch.nn.Module)  # guards compare modules by identity
-        self.holders.append(Holder(path, value, way, pinned, [(t, []) for t in tables], only_grows))
+        self.holders.append(Holder(path, value, access_path, pinned, [(t, []) for t in tables], only_grows))
         if isinstance(value, types.FunctionType):
             self._may_run.add_function(value)
         elif not isinstance(value, type):
@@ -269,7 +269,7 @@ class Objects:
         self._later.append(position)
         return ObjectAt(position)
 
-    def _way_in(self, parent: int | None, path: str) -> str:
+    def _root_path(self, parent: int | None, path: str) -> str:
         """Returns what leads to an object: an argument, or what the function holds by a name."""
         while parent is not None:
             holder = self.holders[parent]
@@ -278,14 +278,14 @@ class Objects:
             parent, path = holder.parent, holder.path
         return path
 
-    def attributes_of(self, tensor: torch.Tensor, path: str, pinned: bool, way: Way) -> None:
+    def attributes_of(self, tensor: torch.Tensor, path: str, pinned: bool, access_path: AccessPath) -> None:
         """Notes what a program put on a tensor, as in `weight.scale = ...`; `walk` goes on from there."""
         tables = self._extras(tensor) if id(tensor) not in self._position else []
         if tables:
             self._position[id(tensor)] = len(self.holders)
             self._later.append(len(self.holders))
             self._holding_tensors += 1
-            self.holders.append(Holder(path, tensor, way, pinned, [(t, []) for t in tables]))
+            self.holders.append(Holder(path, tensor, access_path, pinned, [(t, []) for t in tables]))
 
     @contextmanager
     def restored(self, modules: Iterable[torch.nn.Module] = ()) -> Iterator[None]:
@@ -403,7 +403,7 @@ class Objects:
                     path = f"{holder.path}.{table.kind}[{number}]"
                 key_node = key
                 if isinstance(key, torch.Tensor):
-                    key_node = self._node(key, f"a key of {holder.path}", Way(holder.path), holder.pinned)
+                    key_node = self._node(key, f"a key of {holder.path}", AccessPath(holder.path), holder.pinned)
                 elif isinstance(key, tuple):
                     refuse_key(key, holder.path)
                 if table.kind == "members" and isinstance(value, torch.Tensor):
@@ -414,13 +414,13 @@ class Objects:
                     entries.append((key_node, TensorAt(len(self.tensors))))
                     self.tensors.append(HeldTensor(value, path, holder.pinned, of_generator=True))
                 else:
-                    way = Way(Entry(position, table, key))
-                    entries.append((key_node, self._node(value, path, way, holder.pinned)))
+                    access_path = AccessPath(Entry(position, table, key))
+                    entries.append((key_node, self._node(value, path, access_path, holder.pinned)))
 
-    def _only_appended_to(self, way: Way) -> bool:
+    def _only_appended_to(self, access_path: AccessPath) -> bool:
         """Returns whether a list is reached by a name of a function that appends to it and does nothing else."""
-        entry = way.start
-        if way.steps or not isinstance(entry, Entry) or entry.table.kind not in ("cells", "globals"):
+        entry = access_path.start
+        if access_path.steps or not isinstance(entry, Entry) or entry.table.kind not in ("cells", "globals"):
             return False
         return only_appends(self.holders[entry.holder].value.__code__, entry.key)
 

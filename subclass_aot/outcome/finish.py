@@ -13,7 +13,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot.codegen import Source
-from subclass_aot.objects import Entry, Named, Way, nodes
+from subclass_aot.objects import AccessPath, Entry, Named, nodes
 from subclass_aot.outcome.recipes import (
     FOR_BACKWARD,
     Change,
@@ -80,8 +80,8 @@ class _Writer:
         self.named: Mapping[str, object] = {}
 
     def write(self) -> str:
-        for way in self.outcome.objects:  # all of them first: what is put anywhere may change the way
-            self.objects.append(self.reached(way))
+        for access_path in self.outcome.objects:  # before all changes, which may change where a path leads
+            self.objects.append(self.reached(access_path))
         changes = [(c, self.pairs(c.assigned), self.expressions(c.removed)) for c in self.outcome.changes]
         result = self.expression(self.outcome.result)
         attributes = [
@@ -109,10 +109,10 @@ class _Writer:
             set_dtype = self.source.const(torch.set_default_dtype, "set_default_dtype")
             self.source.line(f"{set_dtype}({self.source.const(dtype, 'dtype')})")
 
-    def reached(self, way: Way) -> str:
+    def reached(self, access_path: AccessPath) -> str:
         """Appends what gets to an object of the call; returns its local."""
-        steps = list(way.steps)
-        match way.start:
+        steps = list(access_path.steps)
+        match access_path.start:
             case Entry(holder, table, key):
                 text = self.element(self.objects[holder], table, key)
             case Named(path):

@@ -26,7 +26,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.flatten import FlattenPlan
 from subclass_aot.meta import MetaTensor, Storage
-from subclass_aot.objects import Way
+from subclass_aot.objects import AccessPath
 from subclass_aot.outcome.older_objects import OlderObjects
 from subclass_aot.outcome.reader import Reader, key_id, same_contents
 from subclass_aot.outcome.recipes import (
@@ -133,14 +133,14 @@ class _Place(NamedTuple):
     """A table of an object, with what it held when forward was over.
 
     Attributes:
-        owner: How generated code gets to the object: what the call keeps, the way to that, or the position of a holder.
+        owner: How generated code gets to the object: what the call keeps, an access path, or the position of a holder.
         value: The object.
         path: Where the user finds it.
         table: The table.
         contents: What it held.
     """
 
-    owner: Recipe | Way | int
+    owner: Recipe | AccessPath | int
     value: object
     path: str
     table: Table
@@ -188,7 +188,7 @@ class AfterForward:
                     yield _Place(recipe, value, path, table, table.read(value))
         for context in self._reader.contexts:
             contents = context.table.read(context.wrapper)
-            yield _Place(context.way, context.wrapper, context.path, context.table, contents)
+            yield _Place(context.access_path, context.wrapper, context.path, context.table, contents)
         for i, result in enumerate(self._reader.leaves):
             if self._is_first(i):
                 table = _table_of_new(result)
@@ -199,7 +199,7 @@ class AfterForward:
         """The flattened results of the function."""
         return self._reader.leaves
 
-    def extended(self, outcome: Outcome) -> tuple[tuple[Way, ...], tuple[Recipe, ...]]:
+    def extended(self, outcome: Outcome) -> tuple[tuple[AccessPath, ...], tuple[Recipe, ...]]:
         """Returns the objects of an outcome, with those that are kept, and what is kept."""
         added = self._reader.objects[len(outcome.objects) :]
         return (*outcome.objects, *added), tuple(self.kept)
@@ -282,7 +282,7 @@ class AfterForward:
         if changes or retained:
             expected += self._only_read(names, {(e.place, s.key) for e in expected for s in e.stood}, stood_as)
         attributes = tuple(reader.attributes())
-        new, objects = tuple(reader.new), tuple(Way(FOR_BACKWARD, (i,)) for i in range(len(self.kept)))
+        new, objects = tuple(reader.new), tuple(AccessPath(FOR_BACKWARD, (i,)) for i in range(len(self.kept)))
         paths = tuple(reader.paths)
         outcome = Outcome(Literal(None), new, objects, tuple(changes), paths, attributes=attributes)
         return reader.leaves, reader.paths, BackwardOutcome((), outcome, tuple(expected), tuple(retained))
@@ -292,7 +292,7 @@ class AfterForward:
         owner = place.owner
         if isinstance(owner, int):
             owner = Given(self._reader.object_at(owner))
-        return self.keep(Given(self._reader.at(owner)) if isinstance(owner, Way) else owner)
+        return self.keep(Given(self._reader.at(owner)) if isinstance(owner, AccessPath) else owner)
 
     def _only_read(
         self, names: Collection[str], changed: set[tuple[int, object]], stood_as: Callable[[object, Any], Stood]
@@ -353,7 +353,7 @@ class AfterForward:
         return made if isinstance(made, New) else None
 
     def _given_input(self, at: int) -> Given:
-        return Given(self._reader.at(Way("values", (at,))))
+        return Given(self._reader.at(AccessPath("values", (at,))))
 
     def keep(self, recipe: Recipe) -> int:
         """Returns the position of something among what the call keeps.

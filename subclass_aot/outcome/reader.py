@@ -12,7 +12,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.errors import DataDependentError, MutationError, TraceError
 from subclass_aot.meta import MetaTensor
-from subclass_aot.objects import Entry, Holder, NotStepped, Objects, Way, same_constant
+from subclass_aot.objects import AccessPath, Entry, Holder, NotStepped, Objects, same_constant
 from subclass_aot.outcome.recipes import (
     Change,
     Given,
@@ -63,13 +63,13 @@ class Context(NamedTuple):
     """The attributes of a wrapper beside its inner tensors.
 
     Attributes:
-        way: How generated code gets to the wrapper.
+        access_path: How generated code gets to the wrapper.
         path: Where the user finds it.
         wrapper: The wrapper.
         held: Its attributes, before the function has run.
     """
 
-    way: Way
+    access_path: AccessPath
     path: str
     wrapper: torch.Tensor
     held: Mapping[str, Any]
@@ -146,7 +146,7 @@ class Reader:
         self.leaves: list[Any] = []
         self.paths: list[str] = []
         self.new: list[NewObject] = []
-        self.objects: list[Way] = []
+        self.objects: list[AccessPath] = []
         self._given: dict[int, int] = {}
         self._made: dict[int, tuple[Any, Recipe | None]] = {}  # with the objects, so that ids stay theirs
 
@@ -287,15 +287,16 @@ class Reader:
         known = self._given.get(position)
         if known is None:
             holder = self.seen.holders[position]
-            way = holder.way
+            access_path = holder.access_path
             if isinstance(holder.value, torch.nn.Module):  # it is the same at each call, wherever it was met
                 paths = [path for path, part in self.seen.named.items() if part is holder.value]
-                way = self.seen.way_to(holder.value, *paths[:1] or [""])
-            if isinstance(way.start, Entry):
-                holder_at = self.object_at(way.start.holder)
-                way = way._replace(start=way.start._replace(holder=holder_at, key=self._found(way.start.key, holder)))
+                access_path = self.seen.access_path_to(holder.value, *paths[:1] or [""])
+            start = access_path.start
+            if isinstance(start, Entry):
+                start = start._replace(holder=self.object_at(start.holder), key=self._found(start.key, holder))
+                access_path = access_path._replace(start=start)
             known = self._given[position] = len(self.objects)
-            self.objects.append(way)
+            self.objects.append(access_path)
         return known
 
     def changes(self) -> Iterator[tuple[Holder, Change]]:
@@ -310,19 +311,19 @@ class Reader:
 
     def context_changes(self) -> Iterator[Change]:
         """Yields what wrappers of the call hold otherwise than before, beside inner tensors."""
-        for way, path, wrapper, held in self.contexts:
+        for access_path, path, wrapper, held in self.contexts:
             now = {name: value for name, value in vars(wrapper).items() if name in held}
             changed = [name for name in held if name not in now or not same_constant(now[name], held[name])]
             if changed:
                 table = Table("attributes", only=tuple(changed))
                 before, after = ([(n, each[n]) for n in changed if n in each] for each in (held, now))
-                yield self.change(self.at(way), path, table, before, after)
+                yield self.change(self.at(access_path), path, table, before, after)
 
-    def at(self, way: Way) -> int:
+    def at(self, access_path: AccessPath) -> int:
         """Returns the position of what generated code gets to so."""
-        if way not in self.objects:
-            self.objects.append(way)
-        return self.objects.index(way)
+        if access_path not in self.objects:
+            self.objects.append(access_path)
+        return self.objects.index(access_path)
 
     def change(self, of: int, where: str, table: Table, before: list[Any], now: list[Any]) -> Change:
         """Returns how a table is changed.

@@ -41,7 +41,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot.errors import JointGraphError
-from subclass_aot.objects import Way
+from subclass_aot.objects import AccessPath
 from subclass_aot.tables import Table
 from subclass_aot.weak import WeakKind
 
@@ -224,7 +224,7 @@ class Outcome:
 
     result: Recipe
     new: tuple[NewObject, ...]
-    objects: tuple[Way, ...]
+    objects: tuple[AccessPath, ...]
     changes: tuple[Change, ...]
     assigned: tuple[str, ...]
     generator: Leaf | None = None

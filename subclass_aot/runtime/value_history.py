@@ -96,7 +96,7 @@ class ValueHistory:
         latest, other = list(tried.items())[-1]
         line, expected, found = _described(latest.signature, other)
         for specialization, earlier in list(tried.items())[:-1]:
-            if _way(specialization.signature, earlier) == _way(latest.signature, other):
+            if _expected_and_found(specialization.signature, earlier) == _expected_and_found(latest.signature, other):
                 raise DataDependentError(_NOT_THE_SAME.format(line=line, traced=expected, found=found))
         if fitting >= self._limit:
             seen = [_described(s.signature, o) for s, o in tried.items()]
@@ -145,7 +145,7 @@ def _in_words(runtime_assert: RuntimeAssert, symints: list[Any]) -> tuple[str, s
     return runtime_assert.text(names), ", ".join(f"n{i} = {n}" for i, n in enumerate(symints))
 
 
-def _way(signature: JointSignature, other: OtherValue) -> tuple[Any, ...]:
+def _expected_and_found(signature: JointSignature, other: OtherValue) -> tuple[Any, ...]:
     """Returns all that a specialization expects of values, and what it found instead."""
     looks = [(look.line, repr(look.value)) for look in signature.assumptions.looks]
     runtime_asserts = [

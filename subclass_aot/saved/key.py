@@ -104,7 +104,7 @@ class _Writer:
             case Kind.OBJECT:
                 return f"object {value.label}"
             case Kind.TENSOR:
-                return self._look(value)
+                return self._metadata(value)
             case Kind.NUMBER:
                 raise Refused(_SYMBOL)
             case Kind.GRADIENTS:
@@ -178,23 +178,29 @@ class _Writer:
             self._codes[id(code.members)] = known
         return known
 
-    def _look(self, look: values.Look) -> str:
-        numbers = [list(look.size), list(look.stride)]
-        told = [str(look.dtype), str(look.device), str(look.layout), look.requires_grad, look.is_leaf]
-        text = f"{self._code(look.cls)} {numbers} {told} {look.dispatch_keys}"
-        inner = [f"{name}: {self._inner(part, f'.{name}')}" for name, part in look.inner]
+    def _metadata(self, metadata: values.Metadata) -> str:
+        numbers = [list(metadata.size), list(metadata.stride)]
+        told = [
+            str(metadata.dtype),
+            str(metadata.device),
+            str(metadata.layout),
+            metadata.requires_grad,
+            metadata.is_leaf,
+        ]
+        text = f"{self._code(metadata.cls)} {numbers} {told} {metadata.dispatch_keys}"
+        inner = [f"{name}: {self._inner(part, f'.{name}')}" for name, part in metadata.inner]
         with at("context"):
-            if isinstance(look.context, values.Context):
-                context = self._constant(look.context.value)
+            if isinstance(metadata.context, values.Context):
+                context = self._constant(metadata.context.value)
             else:
-                context = ", ".join(f"{name}={self._constant(value)}" for name, value in look.context)
-        return f"{text} {{{', '.join(inner)}}} {context}" if look.inner or look.context else text
+                context = ", ".join(f"{name}={self._constant(value)}" for name, value in metadata.context)
+        return f"{text} {{{', '.join(inner)}}} {context}" if metadata.inner or metadata.context else text
 
     def _inner(self, part: values.Inner, step: str) -> str:
         with at(step):
             match part:
-                case values.Look():
-                    return self._look(part)
+                case values.Metadata():
+                    return self._metadata(part)
                 case values.Parts():
                     parts = [f"{key!r}: {self._inner(x, f'[{key!r}]')}" for key, x in part.items]
                     return f"{part.cls.__name__}({', '.join(parts)})"

@@ -15,7 +15,7 @@ from subclass_aot.flatten import (
     SubclassCreationMeta,
 )
 from subclass_aot.graph import Look
-from subclass_aot.objects import Entry, Named, Way
+from subclass_aot.objects import AccessPath, Entry, Named
 from subclass_aot.outcome import RECIPES, BackwardOutcome
 from subclass_aot.saved.sizes import SavedSize, SavedSymbols
 from subclass_aot.signature import (
@@ -56,7 +56,7 @@ RECORDS: dict[str, Any] = {
         *(Base, Absent, Assumptions, Beginning, Input, InputMutation, MadeLeaf),
         *(MetadataMutation, Mutations, TangentSpec),
         *(SavedSymbols, SavedSize, NodeAt, Look),
-        *(*RECIPES, BackwardOutcome, Way, Named, Entry, Table),
+        *(*RECIPES, BackwardOutcome, AccessPath, Named, Entry, Table),
     )
 }
 """By the word that files have for them."""

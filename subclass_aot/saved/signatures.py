@@ -33,10 +33,10 @@ def encode_signature(signature: JointSignature, encoder: Encoder) -> Json:
     """
     if signature.assumptions.runtime_asserts:
         raise Refused(_SYMBOLIC)
-    for way in signature.outcome.objects:
-        if not isinstance(way.start, str | Entry | Named):
+    for start, _ in signature.outcome.objects:
+        if not isinstance(start, str | Entry | Named):
             with at("outcome"):
-                raise Refused(_NO_PATH.format(kind=type(way.start.value).__qualname__))
+                raise Refused(_NO_PATH.format(kind=type(start.value).__qualname__))
     return [encoder.part(getattr(signature, name), f".{name}") for name in _NAMES]
 
 
@@ -60,9 +60,9 @@ def read_signature(written: Json, decoder: Decoder, named: Collection[str]) -> J
 
 
 def _check_there(outcome: Outcome, named: Collection[str]) -> None:
-    for way in outcome.objects:
-        if isinstance(way.start, Named) and way.start.path not in named:
-            raise Refused(_NO_OBJECT.format(path=way.start.path))
+    for start, _ in outcome.objects:
+        if isinstance(start, Named) and start.path not in named:
+            raise Refused(_NO_OBJECT.format(path=start.path))
     for new in outcome.new:
         if new.is_registered:
             try:
@@ -74,5 +74,5 @@ def _check_there(outcome: Outcome, named: Collection[str]) -> None:
 def needs_function(signature: JointSignature, is_of_call: Callable[[str], bool]) -> str:
     """Returns the path of something that only the function has, and that a call needs; "" if there is nothing."""
     paths = [given.path for given in signature.inputs]
-    paths += [way.start.path for way in signature.outcome.objects if isinstance(way.start, Named)]
+    paths += [start.path for start, _ in signature.outcome.objects if isinstance(start, Named)]
     return next((path for path in paths if not is_of_call(path)), "")

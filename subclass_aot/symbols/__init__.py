@@ -3,11 +3,11 @@
 from subclass_aot.symbols.numbers import Bounds as Bounds
 from subclass_aot.symbols.numbers import Number as Number
 from subclass_aot.symbols.numbers import SizesMustBeKnown as SizesMustBeKnown
+from subclass_aot.symbols.numbers import cache_of as cache_of
 from subclass_aot.symbols.numbers import is_symbolic as is_symbolic
 from subclass_aot.symbols.numbers import key_of as key_of
 from subclass_aot.symbols.numbers import lasting_key_of as lasting_key_of
 from subclass_aot.symbols.numbers import plain as plain
-from subclass_aot.symbols.numbers import remembered as remembered
 from subclass_aot.symbols.numbers import solver_in as solver_in
 from subclass_aot.symbols.symbols import MoreAssumed as MoreAssumed
 from subclass_aot.symbols.symbols import RuntimeAssert as RuntimeAssert

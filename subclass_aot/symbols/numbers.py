@@ -46,24 +46,24 @@ def solver_in(values: Iterable[object]) -> Any:
     return next((_torch.solver_of(v) for v in values if is_symbolic(v)), None)
 
 
-def remembered(solver: object, what: str) -> dict[Any, Any]:
-    """Returns a table of what is remembered for as long as a solver is used.
+def cache_of(solver: object, what: str) -> dict[Any, Any]:
+    """Returns a cache that lasts as long as a solver is used.
 
     Args:
         solver: The solver.
-        what: A name for the table.
+        what: A name for what is in it.
     """
-    tables: dict[str, dict[Any, Any]] = vars(solver).setdefault(_TABLES, {})
-    return tables.setdefault(what, {})
+    caches: dict[str, dict[Any, Any]] = vars(solver).setdefault(_CACHES, {})
+    return caches.setdefault(what, {})
 
 
 def forget(solver: object) -> None:
-    """Forgets what was remembered of a solver: it refers to the solver."""
-    vars(solver).pop(_TABLES, None)
+    """Drops the caches of a solver: they refer to the solver."""
+    vars(solver).pop(_CACHES, None)
     _torch.forget_answers(solver)
 
 
-_TABLES = "subclass_aot_tables"
+_CACHES = "subclass_aot_caches"
 
 
 class SizesMustBeKnown(BaseException):

@@ -12,7 +12,7 @@ from subclass_aot.descriptors import descriptor_of
 from subclass_aot.errors import MutationError
 from subclass_aot.graph import Recorder, messages
 from subclass_aot.meta import new_leaf
-from subclass_aot.objects import Way
+from subclass_aot.objects import AccessPath
 from subclass_aot.outcome import Change, Leaf, Outcome
 from subclass_aot.trace.inputs import TracedInputs
 
@@ -46,8 +46,8 @@ def with_assigned_data(
         results = [*results, holds]
         outcome = dataclasses.replace(
             outcome,
-            objects=(*outcome.objects, Way("values", (position,))),
-            changes=(change, *outcome.changes),  # a `.grad` that is put there has its look
+            objects=(*outcome.objects, AccessPath("values", (position,))),
+            changes=(change, *outcome.changes),  # a `.grad` that is put there has its metadata
             assigned=(*outcome.assigned, f"{path}.data"),
         )
     return results, outcome

@@ -10,7 +10,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot.errors import MutationError
-from subclass_aot.objects import Way, same_constant
+from subclass_aot.objects import AccessPath, same_constant
 from subclass_aot.outcome import Context
 from subclass_aot.outputs import Output, ViewOfInput
 from subclass_aot.put_back import PutBack
@@ -39,11 +39,11 @@ def contexts_of(wrappers: Sequence[torch.Tensor], paths: Sequence[str]) -> list[
     """
     found: list[Context] = []
     for i, (wrapper, path) in enumerate(zip(wrappers, paths, strict=True)):
-        found += _contexts(wrapper, path, Way("values", (i,)))
+        found += _contexts(wrapper, path, AccessPath("values", (i,)))
     return found
 
 
-def _contexts(wrapper: object, path: str, way: Way) -> Iterator[Context]:
+def _contexts(wrapper: object, path: str, access_path: AccessPath) -> Iterator[Context]:
     """Yields those of a wrapper and of wrappers inside."""
     if not _torch.is_traceable_wrapper_subclass(wrapper) or _torch.is_jagged(type(wrapper)):
         return
@@ -54,9 +54,9 @@ def _contexts(wrapper: object, path: str, way: Way) -> Iterator[Context]:
         if name not in names and not isinstance(value, torch.Tensor) and not _torch.is_mark(name)
     }
     if others and not type(wrapper).__module__.startswith("torch."):  # torch's classes keep notes in theirs
-        yield Context(way, path, wrapper, others)
+        yield Context(access_path, path, wrapper, others)
     for name in names:
-        yield from _contexts(getattr(wrapper, name, None), f"{path}.{name}", way.then(name))
+        yield from _contexts(getattr(wrapper, name, None), f"{path}.{name}", access_path.then(name))
 
 
 @contextmanager

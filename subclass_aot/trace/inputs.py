@@ -334,12 +334,12 @@ def _alike(tensor: torch.Tensor, gradient: torch.Tensor) -> bool:
     if len(pairs[0]) != len(pairs[1]):
         return False
     return all(
-        isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor) and _look(x) == _look(y)
+        isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor) and _metadata(x) == _metadata(y)
         for x, y in zip(*pairs, strict=True)
     )
 
 
-def _look(leaf: torch.Tensor) -> tuple[Any, ...]:
+def _metadata(leaf: torch.Tensor) -> tuple[Any, ...]:
     return leaf.size(), leaf.stride(), leaf.dtype, leaf.device
 
 

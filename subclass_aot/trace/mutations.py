@@ -129,13 +129,13 @@ def mutations_of(
 def _assigned_data(outcome: Outcome) -> dict[int, int]:
     """Returns the results whose memory inputs get, by the positions of these. See `trace/assigned_data.py`."""
     pairs = [(outcome.objects[c.object], c.assigned[0][1]) for c in outcome.changes if c.table.kind == "data"]
-    return {int(way.steps[0]): result.position for way, result in pairs if isinstance(result, Leaf)}
+    return {int(access_path.steps[0]): result.position for access_path, result in pairs if isinstance(result, Leaf)}
 
 
 def _mutated_contexts(outcome: Outcome) -> set[int]:
     """Returns the inputs, or views after these, that hold other attributes beside their inner tensors."""
     changed = (outcome.objects[change.object] for change in outcome.changes if change.table.only)
-    return {int(way.steps[0]) for way in changed if way.start == "values"}
+    return {int(access_path.steps[0]) for access_path in changed if access_path.start == "values"}
 
 
 def with_backward(

@@ -40,7 +40,7 @@ class Strided:
         if not self.by_operators:
             return base.as_strided(self.size, self.stride, int(base.storage_offset()) + self.start)
         view = regenerated_view(base, self.size, self.stride, self.start)
-        assert view is not None, "the trace has tried it on a tensor that looks the same"
+        assert view is not None, "the trace has tried it on a tensor of the same metadata"
         return view
 
 

@@ -476,3 +476,24 @@ def test_what_fake_tensors_compute_is_no_work() -> None:
 def test_a_run_within_a_mode_of_fake_tensors() -> None:
     with FakeTensorMode(), sa.meta():
         assert type(torch.empty(2, 3)) is MetaTensor
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda:0"])
+def test_a_tensor_that_claims_nothing_is_where_the_others_are(device: str) -> None:
+    nothing, there = (MetaTensor(torch.empty(3, 3, device="meta"), where) for where in (None, device))
+    scalar = MetaTensor(torch.empty((), device="meta"))
+    results = [
+        nothing @ there, there @ nothing, nothing + there, torch.cat([nothing, there]), there * scalar,
+        F.linear(nothing, there, MetaTensor(torch.empty(3, device="meta"))),
+    ]  # fmt: skip
+    assert {str(x.device) for x in results} == {device}
+    assert (nothing * scalar).device.type == "meta"
+
+
+@pytest.mark.parametrize("device", [None, "cuda:0"])
+def test_a_batch_that_claims_nothing(device: str | None) -> None:
+    layer = to_meta(nn.LSTM(3, 4, num_layers=2), device)
+    result, _ = layer(MetaTensor(torch.empty(2, 10**9, 3, device="meta")))
+    result.sum().backward()
+    assert str(result.device) == (device or "cpu")
+    assert {str(p.grad.device) for p in layer.parameters()} == {device or "cpu"}

@@ -1,4 +1,4 @@
-"""The check of what a rule returned that remembers, beside the one that asks each time."""
+"""The check of what a rule returned that has a cache, beside the one that asks each time."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_what_looks_the_same_is_not_asked_about_again() -> None:
 
 
 def test_each_fact_counts() -> None:
-    """Every pair of a result and arguments, in an order in which each has been remembered before the others come."""
+    """Every pair of a result and arguments, in an order in which each has been cached before the others come."""
     check = Asked(aten.add.Tensor)
     many = [
         torch.ones(2, 3),
@@ -129,7 +129,7 @@ def test_a_class_that_shows_other_sizes_later() -> None:
     assert check(torch.ones(2), x) == "" and check.times == 3  # both times
 
 
-def test_more_than_is_remembered() -> None:
+def test_more_than_is_cached() -> None:
     check = Asked(aten.neg.default)
     for n in (*range(400), *range(50)):
         assert check(torch.ones(n), torch.ones(n)) == ""

@@ -7,23 +7,23 @@ from typing import Any
 
 import pytest
 
-from subclass_aot.objects import Entry, Holder, Way
+from subclass_aot.objects import AccessPath, Entry, Holder
+from subclass_aot.objects.access_path import Pinned
 from subclass_aot.objects.nodes import ValueAt
-from subclass_aot.objects.ways import Pinned
 from subclass_aot.tables import Table
 
 
 @pytest.mark.parametrize(
-    ("way", "parent"),
+    ("access_path", "parent"),
     [
-        (Way("args"), None),
-        (Way(Pinned([])), None),
-        (Way(Entry(0, Table("items"), "a")), 0),
-        (Way(Entry(7, Table("items"), "a"), (1, "x")), 7),
+        (AccessPath("args"), None),
+        (AccessPath(Pinned([])), None),
+        (AccessPath(Entry(0, Table("items"), "a")), 0),
+        (AccessPath(Entry(7, Table("items"), "a"), (1, "x")), 7),
     ],
 )
-def test_where_an_object_was_reached_from(way: Way, parent: int | None) -> None:
-    assert Holder("x", [], way, False).parent == parent
+def test_where_an_object_was_reached_from(access_path: AccessPath, parent: int | None) -> None:
+    assert Holder("x", [], access_path, False).parent == parent
 
 
 @pytest.mark.parametrize(
@@ -40,10 +40,12 @@ def test_where_an_object_was_reached_from(way: Way, parent: int | None) -> None:
 def test_objects_that_are_used_for_what_they_are(value: Any, entries: Any, bare: bool) -> None:
     """An empty list is a place to put something; an object without attributes is a mark."""
     tables = [(Table("attributes"), entries), (Table("elements"), [])]
-    assert Holder("x", value, Way("x"), False, tables).is_bare is bare
+    assert Holder("x", value, AccessPath("x"), False, tables).is_bare is bare
 
 
 def test_holders_do_not_share_tables() -> None:
-    one, other = Holder("x", [], Way("x"), False), Holder("y", [], Way("y"), False)
+    one, other = Holder("x", [], AccessPath("x"), False), Holder("y", [], AccessPath("y"), False)
     one.tables.append((Table("elements"), []))
-    assert other.tables == [] and one != Holder("x", one.value, Way("x"), False, one.tables), "compared by identity"
+    assert other.tables == [] and one != Holder("x", one.value, AccessPath("x"), False, one.tables), (
+        "compared by identity"
+    )

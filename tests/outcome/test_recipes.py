@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from subclass_aot.objects import Way
+from subclass_aot.objects import AccessPath
 from subclass_aot.outcome import Outcome
 from subclass_aot.outcome.recipes import Change, Given, Leaf, Literal, New, NewObject, Recipe, Tuple, Weak
 from subclass_aot.tables import Table
@@ -13,7 +13,7 @@ ITEMS, ELEMENTS = Table("items"), Table("elements")
 
 
 def outcome(result: Recipe, new: tuple[NewObject, ...] = (), changes: tuple[Change, ...] = ()) -> Outcome:
-    return Outcome(result, new, (Way("args"),) if changes else (), changes, ())
+    return Outcome(result, new, (AccessPath("args"),) if changes else (), changes, ())
 
 
 @pytest.mark.parametrize(
@@ -43,4 +43,4 @@ def test_paths_that_are_assigned() -> None:
 
 def test_results_only() -> None:
     assert outcome(New(0), (NewObject(list),)).is_plain
-    assert not Outcome(Given(0), (), (Way("args"),), (), ()).is_plain
+    assert not Outcome(Given(0), (), (AccessPath("args"),), (), ()).is_plain

@@ -151,7 +151,7 @@ def test_a_closed_solver_takes_demands_of_numbers_that_depend_on_data() -> None:
 
 
 def test_solvers_of_equal_programs_are_not_kept() -> None:
-    """Torch remembers what a solver has answered in caches of its class."""
+    """Torch keeps what a solver has answered in caches of its class."""
 
     def count() -> int:
         for _ in range(2):  # what holds tensors with symbolic sizes goes first, and then what these hold

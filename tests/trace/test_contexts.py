@@ -24,7 +24,7 @@ class Scaled(WrapperTensor):
 
 def found(*values: Any) -> list[tuple[str, Any, dict[str, Any]]]:
     contexts = contexts_of(values, [f"args[{i}]" for i in range(len(values))])
-    return [(each.path, each.way.steps, dict(each.held)) for each in contexts]
+    return [(each.path, each.access_path.steps, dict(each.held)) for each in contexts]
 
 
 def test_wrappers_inside_are_found_too() -> None:
@@ -56,7 +56,7 @@ def test_objects_get_back_what_they_held(public: bool) -> None:
 
     config: Any = Config()
     (known,) = contexts_of([Scaled(torch.ones(2))], ["x"])
-    contexts = [Context(known.way, "x", known.wrapper, {"config": config, "number": 3, "shape": (1, 2)})]
+    contexts = [Context(known.access_path, "x", known.wrapper, {"config": config, "number": 3, "shape": (1, 2)})]
     if public:
         with pytest.raises(MutationError, match="x.config"), unchanged_in_place(contexts):
             config.bits = 4
@@ -69,7 +69,7 @@ def test_objects_get_back_what_they_held(public: bool) -> None:
 def test_an_error_of_the_function_comes_first() -> None:
     config: Any = {"bits": 8}
     (known,) = contexts_of([Scaled(torch.ones(2))], ["x"])
-    contexts = [Context(known.way, "x", known.wrapper, {"config": config})]
+    contexts = [Context(known.access_path, "x", known.wrapper, {"config": config})]
     with pytest.raises(ZeroDivisionError), unchanged_in_place(contexts):
         config["bits"] = 1 // 0
     with pytest.raises(ZeroDivisionError), unchanged_in_place(contexts):

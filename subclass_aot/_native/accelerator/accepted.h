@@ -1,9 +1,9 @@
-// The check of what a rule returned, which says the same for all arguments and results that look the same. The reference
-// is `wrapper/serve/promise.py`.
+// The check of what a rule returned, which says the same for all arguments and results of the same metadata. The
+// reference is `wrapper/serve/expected_results.py`.
 #pragma once
 
+#include "effects.h"
 #include "object.h"
-#include "promise.h"
 
 #include <algorithm>
 #include <cstring>
@@ -17,7 +17,7 @@ struct Accepted {
   static constexpr int64_t ENOUGH = 256;
 
   Ref otherwise;
-  Ref cls; // a class of wrappers that look as C++ sees them
+  Ref cls; // a class of wrappers whose metadata is what C++ sees
   unsigned int version = 0; // the class as it was then
   Ref nothing;
   std::vector<Key> known;
@@ -47,7 +47,7 @@ struct Accepted {
     return answer;
   }
 
-  // What a call looks like; false where numbers do not say it.
+  // The metadata of a call; false where numbers do not say it.
   bool read(PyObject* out, PyObject* args, PyObject* kwargs, Key& key) const {
     if (!PyDict_Check(kwargs) || PyDict_GET_SIZE(kwargs) != 0 || !add_tensor(out, key)) {
       return false;

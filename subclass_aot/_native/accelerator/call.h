@@ -2,7 +2,7 @@
 // inner tensor, and its results are wrapped. The reference is the code that `wrapper/serve/planner.py` generates.
 #pragma once
 
-#include "promise.h"
+#include "effects.h"
 #include "served.h"
 
 namespace subclass_aot {
@@ -10,12 +10,12 @@ namespace subclass_aot {
 // One call of an operator on wrappers of one class.
 class Call {
  public:
-  Call(const Promise& promise, const Served& served, torch::jit::Stack& stack)
-      : promise_(promise), served_(served), stack_(stack), first_(stack.size() - promise.arguments) {}
+  Call(const Effects& effects, const Served& served, torch::jit::Stack& stack)
+      : effects_(effects), served_(served), stack_(stack), first_(stack.size() - effects.arguments) {}
 
   // Whether the arguments may be served here, as far as can be told without Python.
-  bool looks_plain() {
-    for (size_t i = 0; i < promise_.arguments; i++) {
+  bool is_plain() {
+    for (size_t i = 0; i < effects_.arguments; i++) {
       const c10::IValue& value = stack_[first_ + i];
       if (value.isTensor()) {
         auto* impl = value.unsafeToTensorImpl();
@@ -30,12 +30,12 @@ class Call {
       }
     }
     // What is written or viewed has as many values as there are inner tensors: a dense tensor cannot have that.
-    for (size_t i : promise_.written) {
+    for (size_t i : effects_.written) {
       if (!is_wrapper(i)) {
         return false;
       }
     }
-    return !wrappers_.empty() && (promise_.viewed < 0 || is_wrapper(promise_.viewed));
+    return !wrappers_.empty() && (effects_.viewed < 0 || is_wrapper(effects_.viewed));
   }
 
   // Whether Python has said how this class is served, and each wrapper holds what it should. With the GIL.
@@ -64,12 +64,12 @@ class Call {
         return false;
       }
     }
-    for (size_t i : promise_.written) {
+    for (size_t i : effects_.written) {
       if (!is_whole(stack_[first_ + i].toTensor())) {
         return false;
       }
     }
-    for (size_t i = 0; i < promise_.arguments; i++) {
+    for (size_t i = 0; i < effects_.arguments; i++) {
       if (stack_[first_ + i].isTensor() && !is_wrapper(i)) {
         PyObject* dense = object_of(impl_at(i));
         if (dense != nullptr && !THPVariable_CheckExact(dense)) {
@@ -83,14 +83,14 @@ class Call {
   // Runs the operator on the inner tensors, field by field. Without the GIL.
   void run(const c10::OperatorHandle& op) {
     size_t fields = fields_.size();
-    results_.resize(fields * promise_.results);
+    results_.resize(fields * effects_.results);
     torch::jit::Stack inner;
-    inner.reserve(std::max(promise_.arguments, promise_.results) + 1);
+    inner.reserve(std::max(effects_.arguments, effects_.results) + 1);
     c10::impl::ExcludeDispatchKeyGuard guard(entry_->heeds_lazy_bits ? ABOVE_LAZY_BITS : ABOVE);
     for (size_t f = 0; f < fields; f++) {
       inner.clear();
       size_t w = 0;
-      for (size_t i = 0; i < promise_.arguments; i++) {
+      for (size_t i = 0; i < effects_.arguments; i++) {
         if (w < wrappers_.size() && wrappers_[w] == i) {
           inner.emplace_back(std::move(inner_[w * fields + f]));
           w++;
@@ -99,7 +99,7 @@ class Call {
         }
       }
       op.callBoxed(&inner);
-      for (size_t r = 0; r < promise_.results; r++) {
+      for (size_t r = 0; r < effects_.results; r++) {
         results_[r * fields + f] = std::move(inner[r]).toTensor();
       }
     }
@@ -107,10 +107,10 @@ class Call {
 
   void return_written() {
     c10::SmallVector<c10::IValue, 4> written;
-    for (size_t i : promise_.written) {
+    for (size_t i : effects_.written) {
       written.push_back(stack_[first_ + i]);
     }
-    torch::jit::drop(stack_, promise_.arguments);
+    torch::jit::drop(stack_, effects_.arguments);
     for (auto& value : written) {
       stack_.push_back(std::move(value));
     }
@@ -119,11 +119,11 @@ class Call {
   // Makes wrappers of the results. With the GIL.
   void return_wrapped() {
     c10::SmallVector<at::Tensor, 4> made;
-    for (size_t r = 0; r < promise_.results; r++) {
+    for (size_t r = 0; r < effects_.results; r++) {
       at::Tensor* inner = &results_[r * fields_.size()];
-      made.push_back(inner->defined() ? wrap(inner, r == 0 && promise_.viewed >= 0) : at::Tensor());
+      made.push_back(inner->defined() ? wrap(inner, r == 0 && effects_.viewed >= 0) : at::Tensor());
     }
-    torch::jit::drop(stack_, promise_.arguments);
+    torch::jit::drop(stack_, effects_.arguments);
     for (auto& tensor : made) {
       stack_.push_back(std::move(tensor));
     }
@@ -305,42 +305,42 @@ class Call {
   }
 
   at::Tensor wrap(at::Tensor* inner, bool is_view) const {
-    const auto* viewed = is_view ? impl_at(promise_.viewed) : nullptr;
+    const auto* viewed = is_view ? impl_at(effects_.viewed) : nullptr;
     Ref proto = Ref::of(object_of(impl_at(wrappers_[0])));
-    if (!entry_->keeps_look && entry_->asks_outer) {
+    if (!entry_->keeps_metadata && entry_->asks_outer) {
       return wrap_by_rule(proto.get(), inner, viewed);
     }
-    if (!entry_->keeps_look && !is_open(inner[0])) {
+    if (!entry_->keeps_metadata && !is_open(inner[0])) {
       return wrap_in_python(proto.get(), inner, viewed);
     }
-    const auto* like = entry_->keeps_look ? impl_at(wrappers_[0]) : inner[0].unsafeGetTensorImpl();
-    return wrap_like(proto.get(), inner, viewed, OuterLook(*like));
+    const auto* like = entry_->keeps_metadata ? impl_at(wrappers_[0]) : inner[0].unsafeGetTensorImpl();
+    return wrap_like(proto.get(), inner, viewed, OuterMetadata(*like));
   }
 
-  // The class has a rule for what its wrappers look like: it is asked, or it has been, of what looks the same.
+  // The class has a rule for the metadata of its wrappers: it is asked, or it has been, of the same metadata inside.
   at::Tensor wrap_by_rule(PyObject* proto, at::Tensor* inner, const c10::TensorImpl* viewed) const {
-    LookKey key;
+    MetadataKey key;
     std::vector<Ref> held;
-    if (!entry_->may_remember || !entry_->looks.on(entry_->cls) || !look_key(proto, inner, key, held)) {
+    if (!entry_->may_cache || !entry_->outer_cache.on(entry_->cls) || !metadata_key(proto, inner, key, held)) {
       return wrap_in_python(proto, inner, viewed);
     }
-    if (const OuterLook* found = entry_->looks.find(key)) {
-      OuterLook look = *found; // whoever runs meanwhile may change the table
-      return wrap_like(proto, inner, viewed, look);
+    if (const OuterMetadata* found = entry_->outer_cache.find(key)) {
+      OuterMetadata metadata = *found; // whoever runs meanwhile may change the table
+      return wrap_like(proto, inner, viewed, metadata);
     }
-    auto version = entry_->looks.version(); // of which that is said, whoever changes the class meanwhile
+    auto version = entry_->outer_cache.version(); // of which that is said, whoever changes the class meanwhile
     at::Tensor made = wrap_in_python(proto, inner, viewed);
     Ref object = Ref::of(object_of(made.unsafeGetTensorImpl()));
-    PyObject* is_new = entry_->looks.is_new() ? Py_True : Py_False;
-    Ref may = kept(PyObject_CallFunctionObjArgs(entry_->may_remember.get(), object.get(), is_new, nullptr));
+    PyObject* is_new = entry_->outer_cache.is_new() ? Py_True : Py_False;
+    Ref may = kept(PyObject_CallFunctionObjArgs(entry_->may_cache.get(), object.get(), is_new, nullptr));
     if (may.get() == Py_True && entry_->cls->tp_version_tag == version && is_open(made)) {
-      entry_->looks.add(key, *made.unsafeGetTensorImpl());
+      entry_->outer_cache.add(key, *made.unsafeGetTensorImpl());
     }
     return made;
   }
 
-  // What results look like inside, and the context that they get; false where that is not all that a rule may see.
-  bool look_key(PyObject* proto, const at::Tensor* inner, LookKey& key, std::vector<Ref>& held) const {
+  // The metadata of results inside, and the context that they get; false where that is not all that a rule may see.
+  bool metadata_key(PyObject* proto, const at::Tensor* inner, MetadataKey& key, std::vector<Ref>& held) const {
     for (size_t i = 0; i < fields_.size(); i++) {
       auto* impl = inner[i].unsafeGetTensorImpl();
       if (!inner[i].defined() || impl->is_python_dispatch() || !is_open(inner[i])) {
@@ -363,7 +363,7 @@ class Call {
     return true;
   }
 
-  at::Tensor wrap_like(PyObject* proto, at::Tensor* inner, const c10::TensorImpl* viewed, const OuterLook& like) const {
+  at::Tensor wrap_like(PyObject* proto, at::Tensor* inner, const c10::TensorImpl* viewed, const OuterMetadata& like) const {
     c10::Storage storage = viewed != nullptr
         ? viewed->unsafe_storage()
         : outer_storage(
@@ -412,7 +412,7 @@ class Call {
     }
   }
 
-  const Promise& promise_;
+  const Effects& effects_;
   const Served& served_;
   torch::jit::Stack& stack_;
   size_t first_;

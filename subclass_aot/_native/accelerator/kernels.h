@@ -32,7 +32,7 @@ inline void to_python(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 // The kernel of one operator.
 class Kernel final : public c10::OperatorKernel {
  public:
-  Kernel(const Promise& promise, Served* served) : promise_(promise), served_(served) {}
+  Kernel(const Effects& effects, Served* served) : effects_(effects), served_(served) {}
 
   void operator()(const c10::OperatorHandle& op, DispatchKeySet, torch::jit::Stack* stack) {
     if (!serve(op, *stack)) {
@@ -46,8 +46,8 @@ class Kernel final : public c10::OperatorKernel {
         somebody_looks()) {
       return false;
     }
-    Call call(promise_, *served_, stack);
-    if (!call.looks_plain()) {
+    Call call(effects_, *served_, stack);
+    if (!call.is_plain()) {
       return false;
     }
     {
@@ -60,7 +60,7 @@ class Kernel final : public c10::OperatorKernel {
     kernel_depth++;
     auto up = c10::make_scope_exit([] { kernel_depth--; });
     call.run(op);
-    if (!promise_.written.empty()) {
+    if (!effects_.written.empty()) {
       call.return_written();
       return true;
     }
@@ -69,7 +69,7 @@ class Kernel final : public c10::OperatorKernel {
     return true;
   }
 
-  const Promise promise_;
+  const Effects effects_;
   Served* served_; // lives as long as the process
 };
 
@@ -84,8 +84,8 @@ inline bool install_kernel(torch::Library& library, const std::string& name) {
   if (!op.has_value() || op->hasKernelForDispatchKey(DispatchKey::Python)) {
     return false;
   }
-  Promise promise;
-  std::string why = promise.read(op->schema());
+  Effects effects;
+  std::string why = effects.read(op->schema());
   if (why.empty() && op->hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd)) {
     why = "it is made of others, which arrive one by one";
   }
@@ -93,7 +93,7 @@ inline bool install_kernel(torch::Library& library, const std::string& name) {
   auto* served = new Served();
   library.impl(
       name.substr(name.find("::") + 2).c_str(),
-      torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Kernel>(promise, served)));
+      torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Kernel>(effects, served)));
   Served::all()[name] = served;
   return true;
 }

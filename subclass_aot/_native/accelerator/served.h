@@ -2,7 +2,7 @@
 // of it is read and changed with the GIL held.
 #pragma once
 
-#include "looks.h"
+#include "outer_cache.h"
 
 #include <atomic>
 #include <string>
@@ -24,13 +24,13 @@ struct Entry {
   std::vector<bool> optional; // which of them may be absent
   std::vector<Ref> attributes; // context, in order
   Ref origin; // the attribute of views that share fields, which Python serves
-  Ref otherwise; // (proto, *inner) -> wrapper, for inner results that do not say what the wrapper looks like
-  Ref may_remember; // (wrapper, whether its class is new) -> whether its look may be remembered; none, where it never may
-  mutable Looks looks; // what the rule has said
-  bool asks_outer = false; // the class has a rule for what results look like, which `otherwise` asks
+  Ref otherwise; // (proto, *inner) -> wrapper, for inner results that do not give the metadata of the wrapper
+  Ref may_cache; // (wrapper, whether its class is new) -> whether its metadata may be cached; none, where it never may
+  mutable OuterCache outer_cache; // what the rule has said
+  bool asks_outer = false; // the class has a rule for the metadata of results, which `otherwise` asks
   bool lines_up = false; // a view, which is the same on each field that has, along each dim, the outer size or 1
   int along = -1; // the argument that names a dim along which each field has to have the outer size, or none
-  bool keeps_look = false; // the result looks as the first wrapper does, whatever its first inner tensor
+  bool keeps_metadata = false; // the result has the metadata of the first wrapper, whatever its first inner tensor
   bool heeds_lazy_bits = false; // inner operators look at conjugate and negative bits, as the class's rules do
 
   static void drop(const Entry* entry) {
@@ -100,17 +100,17 @@ inline Ref watch_class(PyTypeObject* cls) {
   return checked(PyWeakref_NewRef(reinterpret_cast<PyObject*>(cls), callback.get()));
 }
 
-// serve(operator, cls, names, optional, attributes, origin, otherwise, may_remember, asks_outer, lines_up, along,
-// keeps_look, heeds_lazy_bits): see `_accelerator.pyi`.
+// serve(operator, cls, names, optional, attributes, origin, otherwise, may_cache, asks_outer, lines_up, along,
+// keeps_metadata, heeds_lazy_bits): see `_accelerator.pyi`.
 inline PyObject* serve(PyObject*, PyObject* args) {
   HANDLE_TH_ERRORS
   const char* name = nullptr;
-  PyObject *cls, *names, *optional, *attributes, *origin, *otherwise, *may_remember;
-  int asks_outer = 0, lines_up = 0, along = -1, keeps_look = 0, heeds_lazy_bits = 0;
+  PyObject *cls, *names, *optional, *attributes, *origin, *otherwise, *may_cache;
+  int asks_outer = 0, lines_up = 0, along = -1, keeps_metadata = 0, heeds_lazy_bits = 0;
   if (!PyArg_ParseTuple(
           args, "sO!O!O!O!OOOppipp:serve", &name, &PyType_Type, &cls, &PyTuple_Type, &names, &PyTuple_Type, &optional,
-          &PyTuple_Type, &attributes, &origin, &otherwise, &may_remember, &asks_outer, &lines_up, &along,
-          &keeps_look, &heeds_lazy_bits)) {
+          &PyTuple_Type, &attributes, &origin, &otherwise, &may_cache, &asks_outer, &lines_up, &along,
+          &keeps_metadata, &heeds_lazy_bits)) {
     return nullptr;
   }
   auto served = Served::all().find(name);
@@ -130,13 +130,13 @@ inline PyObject* serve(PyObject*, PyObject* args) {
   entry->attributes = interned_all(attributes);
   entry->origin = interned(origin);
   entry->otherwise = Ref::of(otherwise);
-  if (may_remember != Py_None) {
-    entry->may_remember = Ref::of(may_remember);
+  if (may_cache != Py_None) {
+    entry->may_cache = Ref::of(may_cache);
   }
   entry->asks_outer = asks_outer;
   entry->lines_up = lines_up;
   entry->along = along;
-  entry->keeps_look = keeps_look;
+  entry->keeps_metadata = keeps_metadata;
   entry->heeds_lazy_bits = heeds_lazy_bits;
   entry->watch = watch_class(entry->cls);
   served->second->add(std::move(entry));

@@ -12,8 +12,8 @@ inline uint64_t keys_of(const c10::TensorImpl* impl, const c10::impl::LocalDispa
   return ((impl->key_set() | local.included_) - local.excluded_).raw_repr();
 }
 
-// What one tensor looks like: what torch's `TensorGuards` compares.
-struct Look {
+// The metadata of one tensor: what torch's `TensorGuards` compares.
+struct Metadata {
   PyTypeObject* cls;
   uint64_t keys;
   caffe2::TypeMeta dtype;
@@ -48,7 +48,7 @@ struct Look {
 
 // One tensor, and what it is made of.
 struct Expected {
-  Look look;
+  Metadata metadata;
   int is_leaf = -1; // -1 may be either
   bool is_wrapper = false;
   int64_t offset = 0; // compared where it is not zero
@@ -95,7 +95,7 @@ class Table {
     walk.seen.begin();
     for (size_t i = 0; i < values_.size(); i++) {
       if (i + AHEAD < values_.size()) {
-        fetch(given[i + AHEAD], values_[i + AHEAD].look);
+        fetch(given[i + AHEAD], values_[i + AHEAD].metadata);
       }
       if (!read(given[i], values_[i], walk)) {
         return Ref::of(Py_None);
@@ -144,13 +144,13 @@ class Table {
           table->expect(PyTuple_GET_ITEM(values, i), PyTuple_GET_ITEM(descriptions, i), numbers, kept));
     }
     for (Py_ssize_t i = 0; i < more; i++) {
-      Look look = table->look_of(PyTuple_GET_ITEM(others, i), numbers);
+      Metadata metadata = table->metadata_of(PyTuple_GET_ITEM(others, i), numbers);
       auto size = integers(PyTuple_GET_ITEM(sizes, i)), stride = integers(PyTuple_GET_ITEM(strides, i));
       TORCH_CHECK_VALUE(
-          size.size() == look.size.size() && stride.size() == look.size.size(), "one number for each dim");
-      look.size = std::move(size);
-      look.stride = std::move(stride);
-      table->others_.push_back(std::move(look));
+          size.size() == metadata.size.size() && stride.size() == metadata.size.size(), "one number for each dim");
+      metadata.size = std::move(size);
+      metadata.stride = std::move(stride);
+      table->others_.push_back(std::move(metadata));
     }
     table->tensors_ = numbers.given();
     table->seen_ = Seen(table->tensors_);
@@ -161,8 +161,8 @@ class Table {
   static constexpr size_t AHEAD = 4; // how many tensors ahead the processor is told to fetch
 
   std::vector<Expected> values_;
-  std::vector<Look> others_;
-  std::vector<Ref> classes_; // which looks borrow
+  std::vector<Metadata> others_;
+  std::vector<Ref> classes_; // which metadata borrows
   size_t leaves_ = 0, tensors_ = 0;
   Ref same_; // compares constants that are not the same object
   Seen seen_{0};
@@ -176,18 +176,18 @@ class Table {
     std::vector<Ref> wrappers; // inner ones, held until all is read: no other object may come to stand where one was
   };
 
-  static void fetch(PyObject* object, const Look& look) {
-    if (Py_TYPE(object) == look.cls) {
+  static void fetch(PyObject* object, const Metadata& metadata) {
+    if (Py_TYPE(object) == metadata.cls) {
       __builtin_prefetch(tensor_of(object).unsafeGetTensorImpl());
     }
   }
 
-  static bool fits(PyObject* object, const Look& look, Walk& walk) {
-    return look.fits(object, walk.local) && walk.seen.number_of(object) == look.number;
+  static bool fits(PyObject* object, const Metadata& metadata, Walk& walk) {
+    return metadata.fits(object, walk.local) && walk.seen.number_of(object) == metadata.number;
   }
 
   bool read(PyObject* object, const Expected& expected, Walk& walk) const {
-    if (!fits(object, expected.look, walk)) {
+    if (!fits(object, expected.metadata, walk)) {
       return false;
     }
     if (expected.is_leaf != -1 && tensor_of(object).is_leaf() != static_cast<bool>(expected.is_leaf)) {
@@ -249,26 +249,26 @@ class Table {
 
   // ---- making a table of examples
 
-  Look look_of(PyObject* example, Numbers& numbers) {
+  Metadata metadata_of(PyObject* example, Numbers& numbers) {
     TORCH_CHECK_TYPE(THPVariable_Check(example), "a table is of tensors, not of ", Py_TYPE(example)->tp_name);
     const at::Tensor& tensor = tensor_of(example);
     auto* impl = tensor.unsafeGetTensorImpl();
     TORCH_CHECK_TYPE(
         tensor.layout() == c10::kStrided && !impl->has_symbolic_sizes_strides(), "a table is of strided tensors");
-    Look look;
-    look.cls = Py_TYPE(example);
-    look.keys = keys_of(impl, c10::impl::tls_local_dispatch_key_set());
-    look.dtype = impl->dtype();
-    look.device = impl->device();
-    look.size.assign(impl->sizes().begin(), impl->sizes().end());
-    look.stride.assign(impl->strides().begin(), impl->strides().end());
-    look.requires_grad = impl->requires_grad();
-    look.number = numbers.number_of(example);
-    auto* cls = reinterpret_cast<PyObject*>(look.cls);
+    Metadata metadata;
+    metadata.cls = Py_TYPE(example);
+    metadata.keys = keys_of(impl, c10::impl::tls_local_dispatch_key_set());
+    metadata.dtype = impl->dtype();
+    metadata.device = impl->device();
+    metadata.size.assign(impl->sizes().begin(), impl->sizes().end());
+    metadata.stride.assign(impl->strides().begin(), impl->strides().end());
+    metadata.requires_grad = impl->requires_grad();
+    metadata.number = numbers.number_of(example);
+    auto* cls = reinterpret_cast<PyObject*>(metadata.cls);
     if (std::none_of(classes_.begin(), classes_.end(), [&](const Ref& known) { return known.get() == cls; })) {
       classes_.push_back(Ref::of(cls));
     }
-    return look;
+    return metadata;
   }
 
   // description: (is_leaf or None, None) of a leaf; of a wrapper (is_leaf or None, (names, descriptions, constants as a
@@ -277,7 +277,7 @@ class Table {
     PyObject *is_leaf, *wrapper;
     parsed(PyArg_ParseTuple(description, "OO", &is_leaf, &wrapper));
     Expected expected;
-    expected.look = look_of(example, numbers);
+    expected.metadata = metadata_of(example, numbers);
     expected.is_leaf = is_leaf == Py_None ? -1 : is_leaf == Py_True;
     if (wrapper == Py_None) {
       leaves_++;

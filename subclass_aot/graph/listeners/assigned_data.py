@@ -1,8 +1,8 @@
 """Tensors that get the memory of another in a trace, by `x.data = y`.
 
-From there on the tensor stands for what the other stands for: its node, its storage, its look. Where it is an input,
-the call has to assign as well, when the graph has run; what the input was stands in a leaf of its own, through which
-writes from before come back.
+From there on the tensor stands for what the other stands for: its node, its storage, its metadata. Where it is an
+input, the call has to assign as well, when the graph has run; what the input was stands in a leaf of its own, through
+which writes from before come back.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ class MutationLog(GraphListener):
             values: What is read; only tensors count.
 
         Raises:
-            MutationError: One is such a view: autograd would make it again, of the tensor as it looks now.
+            MutationError: One is such a view: autograd would regenerate it, of the tensor as it is now.
         """
         for value in values if self._outdated else ():
             ref = self._outdated.get(id(value))

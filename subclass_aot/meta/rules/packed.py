@@ -97,6 +97,10 @@ def _layer(layer: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def call(values: Values, data: torch.Tensor, steps: Any, *others: Any) -> Any:
+        devices = {x.device for x in _tensors_in(others)}
+        if data.device.type == "meta" and len(devices - {data.device}) == 1:  # it claims nothing, and they are compared
+            (device,) = devices - {data.device}
+            return layer(*_on_device(device, [data, steps, *others]))  # which comes here once more
         if data.device.type == "cuda" and _torch.is_cudnn_enabled():
             with _torch.without_cudnn(), _torch.without_mkldnn():
                 return layer(data, steps, *others)  # which comes here once more
@@ -110,6 +114,27 @@ def _layer(layer: Callable[..., Any]) -> Callable[..., Any]:
         return layer(data, values.literal(known), *others)
 
     return call
+
+
+def _tensors_in(values: Sequence[Any]) -> list[torch.Tensor]:
+    return [
+        x
+        for value in values
+        for x in (value if isinstance(value, list | tuple) else [value])
+        if isinstance(x, torch.Tensor)
+    ]
+
+
+def _on_device(device: torch.device, values: Sequence[Any]) -> list[Any]:
+    """Returns values of which tensors that claim nothing claim a device."""
+    return [
+        _on_device(device, value)
+        if isinstance(value, list | tuple)
+        else value.to(device)
+        if isinstance(value, torch.Tensor) and value.device.type == "meta"
+        else value
+        for value in values
+    ]
 
 
 RECURRENT = {layer: _layer(layer) for layer in _torch.recurrent_layers}

@@ -93,8 +93,8 @@ def with_other_contexts(trial: Trial) -> list[tuple[str, torch.Tensor]]:
     found = []
     for what, other in others(trial):
         made = other.make()
-        looks = (type(made), made.shape, made.dtype) == (type(tensor), tensor.shape, tensor.dtype)
-        if looks and flattened(made) != flattened(tensor):
+        is_alike = (type(made), made.shape, made.dtype) == (type(tensor), tensor.shape, tensor.dtype)
+        if is_alike and flattened(made) != flattened(tensor):
             found.append((what, made))
     if not found:
         raise DoesNotApply("no parameter of make gives the same size and dtype with another context")

@@ -47,7 +47,7 @@ def _add(name: str, program: Program) -> None:
         require(len(views) == len(meta), f"{len(views)} views, not {len(meta)}")
         for place, view in enumerate(views):
             want = [each[place] for each in dense]
-            _looks(view, meta[place])
+            _has_metadata(view, meta[place])
             trial.agrees(view, want, "the view")
             require(
                 _torch.is_view(view) or not _torch.is_view(want[0]),
@@ -83,7 +83,7 @@ def _blank(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
 
 
-def _looks(view: torch.Tensor, meta: torch.Tensor) -> None:
+def _has_metadata(view: torch.Tensor, meta: torch.Tensor) -> None:
     """Class, sizes and strides from outside; a dense tensor has its memory to itself."""
     require(
         _torch.is_traceable_wrapper_subclass(view),

@@ -85,7 +85,7 @@ def emit_instance(
     inner: Mapping[str, str],
     context: Mapping[str, str],
     geometry: tuple[str, str] = ("", ""),
-    looks_like: str = "",
+    metadata_of: str = "",
 ) -> str:
     """Writes straight-line code that makes an instance of exactly `cls`.
 
@@ -95,7 +95,7 @@ def emit_instance(
         inner: For each inner name, in order, the variable that holds its tensor.
         context: For each other attribute, its expression.
         geometry: The expressions of the outer size and stride, where these are not the outer rule's.
-        looks_like: The variable of a wrapper of `cls` whose metadata the instance has, whatever the outer rule says.
+        metadata_of: The variable of a wrapper of `cls` whose metadata the instance has, whatever the outer rule says.
 
     Returns:
         The variable that holds the instance.
@@ -104,8 +104,8 @@ def emit_instance(
     maker = source.const(make, "make")
     state = {**inner, **context}
     size, stride = geometry
-    if looks_like or outer_rule(cls) is None:
-        like = looks_like or next(iter(inner.values()))
+    if metadata_of or outer_rule(cls) is None:
+        like = metadata_of or next(iter(inner.values()))
         size, stride = size or f"{like}.shape", stride or f"{like}.stride()"
         metadata = f"{size}, {stride}, {like}.storage_offset(), None, {like}.dtype, {like}.layout, {like}.device"
         source.line(f"{result} = {maker}({klass}, {metadata})")

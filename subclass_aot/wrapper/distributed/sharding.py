@@ -127,11 +127,11 @@ def pre_all_gather(
             why = f"{padded} rows of each rank part those of {leaf.place}, which stand for {1 / leaf.rows} each"
             raise refusal(shard, why, "give it as many rows that each rank has whole blocks")
     sent = [_padded(leaf.tensor, int(leaf.rows * padded)) for leaf in leaves if leaf.rows]
-    looks = tuple((tuple(tensor.shape), tensor.dtype) for tensor in sent)
-    is_packed = not is_even and any(each != (padded, *size[1:]) for each, _ in looks)
+    sizes_and_dtypes = tuple((tuple(tensor.shape), tensor.dtype) for tensor in sent)
+    is_packed = not is_even and any(each != (padded, *size[1:]) for each, _ in sizes_and_dtypes)
     if is_packed:
         sent = _packed(sent, (padded, *size[1:]))
-    return tuple(sent), Gathering(shard, size, looks, ranks, is_packed)
+    return tuple(sent), Gathering(shard, size, sizes_and_dtypes, ranks, is_packed)
 
 
 def post_all_gather(

@@ -115,7 +115,7 @@ def _describe(value: object) -> str:
     return type(value).__name__ if isinstance(value, torch.Tensor) else f"{value!r:.40}"
 
 
-def _look(value: object) -> str:
+def _shown(value: object) -> str:
     if not isinstance(value, torch.Tensor):
         return f"{value!r:.80}"
     return f"{type(value).__name__} of size {list(value.shape)} and {value.dtype}"
@@ -168,9 +168,9 @@ def answers_differ(cls: type[WrapperTensor], func: AnyOperator, answers: Mapping
 def wrong_result(cls: type[WrapperTensor], func: Operator, rule: object, expected: str, got: object) -> RuleResultError:
     """Returns the error for a rule that returned something else than the schema promises."""
     if isinstance(got, list | tuple):
-        shown = f"a {type(got).__name__} of {len(got)}: ({', '.join(map(_look, got))})"
+        shown = f"a {type(got).__name__} of {len(got)}: ({', '.join(map(_shown, got))})"
     else:
-        shown = _look(got)
+        shown = _shown(got)
     return RuleResultError(
         f"The rule of {cls.__name__} for {func} returned something else than the operator promises.\n"
         f"  rule:     {_place_of(rule)}\n"

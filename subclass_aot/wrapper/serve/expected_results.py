@@ -12,7 +12,7 @@ from subclass_aot import _torch
 from subclass_aot._stack import pass_on_interruption
 from subclass_aot._torch import Operator
 
-Look = tuple[tuple[int, ...], torch.dtype]
+SizeAndDtype = tuple[tuple[int, ...], torch.dtype]
 """The sizes and the dtype of a tensor."""
 
 _LIMIT = 1000
@@ -31,7 +31,7 @@ class ExpectedResults:
 
     def __init__(self, func: Operator) -> None:
         self._func = func
-        self._known: dict[object, list[Look | None]] = {}
+        self._known: dict[object, list[SizeAndDtype | None]] = {}
 
     def mismatch(self, out: object, args: tuple[object, ...], kwargs: dict[str, object]) -> str:
         """Returns what was expected instead of `out`, as text; "" where `out` is that, or nothing is known."""
@@ -49,18 +49,18 @@ class ExpectedResults:
                 self._known.clear()
             expected = self._known[key] = self._ask(args, kwargs)
         if len(expected) == 1 and isinstance(out, torch.Tensor):  # as it is of nearly all
-            look = expected[0]
-            if look is None or not _differs(out, look):
+            one = expected[0]
+            if one is None or not _differs(out, one):
                 return ""
         found = out if isinstance(out, tuple | list) else (out,)
         if expected and len(found) != len(expected):
             return f"{len(expected)} tensors"
-        for look, tensor in zip(expected, found, strict=False):
-            if look is not None and isinstance(tensor, torch.Tensor) and _differs(tensor, look):
-                return f"a tensor of size {list(look[0])} and {look[1]}"
+        for one, tensor in zip(expected, found, strict=False):
+            if one is not None and isinstance(tensor, torch.Tensor) and _differs(tensor, one):
+                return f"a tensor of size {list(one[0])} and {one[1]}"
         return ""
 
-    def _ask(self, args: tuple[object, ...], kwargs: dict[str, object]) -> list[Look | None]:
+    def _ask(self, args: tuple[object, ...], kwargs: dict[str, object]) -> list[SizeAndDtype | None]:
         with _torch.disable_current_modes():
             blank: Any = optree.tree_map(_blank, (args, kwargs), none_is_leaf=True)  # type: ignore[arg-type]
             try:
@@ -69,16 +69,16 @@ class ExpectedResults:
                 pass_on_interruption(error)
                 return []
         found = out if isinstance(out, tuple | list) else (out,)
-        return [_look(x) if isinstance(x, torch.Tensor) else None for x in found]
+        return [_size_and_dtype(x) if isinstance(x, torch.Tensor) else None for x in found]
 
 
-def _look(tensor: torch.Tensor) -> Look:
+def _size_and_dtype(tensor: torch.Tensor) -> SizeAndDtype:
     return _examples(tensor.shape), tensor.dtype
 
 
-def _differs(tensor: torch.Tensor, look: Look) -> bool:
+def _differs(tensor: torch.Tensor, expected: SizeAndDtype) -> bool:
     try:
-        return _look(tensor) != look
+        return _size_and_dtype(tensor) != expected
     except TypeError:  # a size that depends on data
         return False
 

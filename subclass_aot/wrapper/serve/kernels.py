@@ -20,8 +20,8 @@ from subclass_aot._torch import AnyOperator, Operator
 from subclass_aot.operators import effects_of
 from subclass_aot.put_back import PutBack
 from subclass_aot.wrapper.declare.construct import assemble, held_here
-from subclass_aot.wrapper.declare.looks import is_told_by_looks, reads_looks_alone
 from subclass_aot.wrapper.declare.outer import outer_rule
+from subclass_aot.wrapper.declare.outer_cache import follows_from_metadata, reads_only_metadata
 from subclass_aot.wrapper.declare.structure import Treatment, treatment
 from subclass_aot.wrapper.layout.shared_fields import ORIGIN
 from subclass_aot.wrapper.serve.kernel_operators import OPERATORS
@@ -56,12 +56,14 @@ def serve(cls: type[WrapperTensor], func: AnyOperator, *, is_view: bool = False,
     if not is_read_plainly(cls) or not (is_view or _runs_on_structure(cls, func)):
         return
     has_rule = outer_rule(cls) is not None
-    keeps_look = func in ALIASES and (has_rule or declaration.has_blocks)
+    keeps_metadata = func in ALIASES and (has_rule or declaration.has_blocks)
     names, optional = tuple(field.name for field in held), tuple(field.kind == "optional" for field in held)
     fields = (names, optional, declaration.attributes, ORIGIN, functools.partial(_wrap, names))
-    asks_outer, heeds_lazy_bits = has_rule and not keeps_look, hasattr(cls, "to_plain")
-    may_remember = is_told_by_looks if asks_outer and reads_looks_alone(cls) else None
-    _accelerator.serve(func.name(), cls, *fields, may_remember, asks_outer, is_view, along, keeps_look, heeds_lazy_bits)
+    asks_outer, heeds_lazy_bits = has_rule and not keeps_metadata, hasattr(cls, "to_plain")
+    may_cache = follows_from_metadata if asks_outer and reads_only_metadata(cls) else None
+    _accelerator.serve(
+        func.name(), cls, *fields, may_cache, asks_outer, is_view, along, keeps_metadata, heeds_lazy_bits
+    )
 
 
 def forget(cls: type[WrapperTensor]) -> None:
@@ -90,7 +92,7 @@ def hits() -> Counter[str]:
 def is_read_plainly(cls: type[WrapperTensor]) -> bool:
     """Returns whether operators reach the library first, and fields are what stands in `__dict__` under their names.
 
-    What Python sees of the look of such a wrapper (its sizes, its dtype) is what C++ sees.
+    What Python sees of the metadata of such a wrapper is what C++ sees.
 
     Args:
         cls: The class.
@@ -113,11 +115,11 @@ _PLAIN: dict[str, Any] = {}
 
 def register_base(base: type[WrapperTensor]) -> None:
     """Notes what `WrapperTensor` itself has, so that a class which has something else is recognized."""
-    for name in ("__torch_dispatch__", "__getattribute__", "__getattr__", *_LOOK):
+    for name in ("__torch_dispatch__", "__getattribute__", "__getattr__", *_METADATA):
         _PLAIN[name] = _found(base, name)
 
 
-_LOOK = ("shape", "dtype", "device", "layout", "stride", "storage_offset")
+_METADATA = ("shape", "dtype", "device", "layout", "stride", "storage_offset")
 
 
 def _runs_on_structure(cls: type[WrapperTensor], func: Operator) -> bool:

@@ -281,9 +281,9 @@ class Planner:
         proto = self._proto()
         context = {attribute: f"{proto}.{attribute}" for attribute in self.cls.__wrapper_declaration__.attributes}
         has_blocks = "blocks" in (self.cls.__wrapper_declaration__.views or {}).values()  # whose fields do not tell
-        looks_like = proto if self.func in ALIASES and (has_blocks or outer_rule(self.cls) is not None) else ""
+        keeps_metadata_of = proto if self.func in ALIASES and (has_blocks or outer_rule(self.cls) is not None) else ""
         inner = dict(zip(self.names, results, strict=True))
-        wrapped = emit_instance(self.source, self.cls, inner, context, looks_like=looks_like)
+        wrapped = emit_instance(self.source, self.cls, inner, context, metadata_of=keeps_metadata_of)
         if self.effects.viewed:  # of one inner tensor the base may be dense; it has a storage of its own then
             alias = self.source.const(_torch.alias_outer_storage, "alias_outer_storage")
             if self.effects.viewed in self.wrappers:

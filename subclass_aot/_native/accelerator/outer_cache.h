@@ -1,5 +1,5 @@
-// What wrappers look like from outside, by what their inner tensors look like and by their context: what the outer rule
-// of a class has said, remembered as Note [Remembered looks] in `wrapper/declare/looks.py` says. All of it with the GIL.
+// The metadata of wrappers by that of their inner tensors and by their context: what the outer rule of a class has
+// said, cached as Note [Cached outer metadata] in `wrapper/declare/outer_cache.py` says. All of it with the GIL.
 #pragma once
 
 #include "outer.h"
@@ -8,8 +8,8 @@
 
 namespace subclass_aot {
 
-// What an inner tensor looks like, and the context, in numbers and objects that are compared by value.
-struct LookKey {
+// The metadata of an inner tensor, and the context, in numbers and objects that are compared by value.
+struct MetadataKey {
   c10::SmallVector<int64_t, 24> numbers;
   c10::SmallVector<PyObject*, 4> context; // borrowed
 
@@ -34,8 +34,8 @@ struct LookKey {
   }
 };
 
-struct OuterLook {
-  explicit OuterLook(const c10::TensorImpl& like)
+struct OuterMetadata {
+  explicit OuterMetadata(const c10::TensorImpl& like)
       : size(like.sizes()), stride(like.strides()), offset(like.storage_offset()), dtype(like.dtype()),
         device(like.device()) {}
 
@@ -45,10 +45,10 @@ struct OuterLook {
   c10::Device device;
 };
 
-class Looks {
+class OuterCache {
  public:
-  // Whether anything may be remembered: the class has a version, and does not look another way each time. What was said
-  // of another version is forgotten.
+  // Whether anything may be cached: the class has a version, and its wrappers have not other metadata each time.
+  // What was said of another version is forgotten.
   bool on(PyTypeObject* cls) {
     if (cls->tp_version_tag != version_) {
       version_ = cls->tp_version_tag;
@@ -57,7 +57,7 @@ class Looks {
     return version_ != 0 && asked_ < ENOUGH + 4 * found_;
   }
 
-  // Whether nothing is known of this version of the class: not even that its rule may be remembered.
+  // Whether nothing is known of this version of the class: not even whether what its rule says may be cached.
   bool is_new() const {
     return known_.empty();
   }
@@ -66,26 +66,26 @@ class Looks {
     return version_;
   }
 
-  const OuterLook* find(const LookKey& key) {
+  const OuterMetadata* find(const MetadataKey& key) {
     for (size_t i = 0; i < known_.size(); i++) {
       if (is(known_[i], key)) {
         found_++;
         if (i > 0) { // the last ones to be looked for are the first to be found
           std::rotate(known_.begin(), known_.begin() + i, known_.begin() + i + 1);
         }
-        return &known_.front().look;
+        return &known_.front().metadata;
       }
     }
     asked_++;
     return nullptr;
   }
 
-  void add(const LookKey& key, const c10::TensorImpl& made) {
+  void add(const MetadataKey& key, const c10::TensorImpl& made) {
     std::vector<Ref> context;
     for (auto* value : key.context) {
       context.push_back(Ref::of(value));
     }
-    Known known{key.numbers, std::move(context), OuterLook(made)};
+    Known known{key.numbers, std::move(context), OuterMetadata(made)};
     if (known_.size() == MOST) {
       Known last = std::move(known_.back());
       known_.pop_back();
@@ -99,10 +99,10 @@ class Looks {
   struct Known {
     c10::SmallVector<int64_t, 24> numbers;
     std::vector<Ref> context;
-    OuterLook look;
+    OuterMetadata metadata;
   };
 
-  static bool is(const Known& known, const LookKey& key) {
+  static bool is(const Known& known, const MetadataKey& key) {
     if (known.numbers != key.numbers || known.context.size() != key.context.size()) {
       return false;
     }

@@ -1,4 +1,4 @@
-"""Which outer rules may be remembered, and that what is remembered is what Python says."""
+"""For which outer rules metadata may be cached, and that what is cached is what Python says."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import torch
 import subclass_aot as sa
 from subclass_aot import Int8Weight
 from subclass_aot.wrapper import Outer, WrapperTensor
-from subclass_aot.wrapper.declare.looks import is_told_by_looks, reads_looks_alone
 from subclass_aot.wrapper.declare.outer import rule_or_product
+from subclass_aot.wrapper.declare.outer_cache import follows_from_metadata, reads_only_metadata
 from subclass_aot.wrapper.serve import kernels
 from tests.native.both_ways import served
 
@@ -23,7 +23,7 @@ times = 1
 
 
 def with_rule(rule: Any) -> Any:
-    """A class of two fields and a number whose wrappers look as the rule says."""
+    """A class of two fields and a number whose wrappers have the metadata that the rule says."""
 
     class Ruled(WrapperTensor, fallback="each"):
         left: torch.Tensor
@@ -80,16 +80,16 @@ MORE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("which", ALONE)
-def test_rules_that_read_looks_alone(which: str) -> None:
+def test_rules_that_read_metadata_alone(which: str) -> None:
     cls = with_rule(ALONE[which])
-    assert reads_looks_alone(cls)
+    assert reads_only_metadata(cls)
     for left, right in ((torch.ones(3), torch.ones(3)), (torch.ones(2, 3), torch.ones(4, 2).half().t())):
-        assert is_told_by_looks(cls(left, right, 2))
+        assert follows_from_metadata(cls(left, right, 2))
 
 
 @pytest.mark.parametrize("which", MORE)
 def test_rules_that_read_more(which: str) -> None:
-    assert not reads_looks_alone(with_rule(MORE[which]))
+    assert not reads_only_metadata(with_rule(MORE[which]))
 
 
 def test_rules_that_are_no_functions() -> None:
@@ -97,7 +97,7 @@ def test_rules_that_are_no_functions() -> None:
         left: torch.Tensor
 
     Ruled.outer = rule_or_product(functools.partial(ALONE["a dtype of torch"]))  # type: ignore[assignment]
-    assert not reads_looks_alone(Ruled)
+    assert not reads_only_metadata(Ruled)
 
 
 def test_a_name_of_a_tensor_that_the_class_defines() -> None:
@@ -105,12 +105,12 @@ def test_a_name_of_a_tensor_that_the_class_defines() -> None:
         def size(self, *dim: int) -> Any:
             return (times,) if not hasattr(self, "_version") else torch.Tensor.size(self, *dim)
 
-    assert not reads_looks_alone(Sized)
+    assert not reads_only_metadata(Sized)
 
 
 def test_classes_of_the_library() -> None:
     for cls in (Int8Weight, sa.Int4Weight):
-        assert reads_looks_alone(cls)
+        assert reads_only_metadata(cls)
 
 
 VALUES: dict[str, Any] = {
@@ -124,11 +124,11 @@ VALUES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("which", VALUES)
-def test_values_are_not_in_a_look(which: str) -> None:
+def test_values_are_no_metadata(which: str) -> None:
     """Such a rule is asked each time."""
     cls = with_rule(VALUES[which])
     made = cls(torch.ones(3, dtype=torch.int64), torch.tensor(3))
-    assert not is_told_by_looks(made)
+    assert not follows_from_metadata(made)
     program: Callable[[], Any] = lambda: [cls(made.left, made.right + i) * 1 for i in range(3)]  # noqa: E731
     if kernels.INSTALLED:
         served(program)
@@ -138,7 +138,7 @@ needs_kernels = pytest.mark.skipif(not kernels.INSTALLED, reason="without the ac
 
 
 @needs_kernels
-def test_what_is_remembered_is_what_python_says() -> None:
+def test_what_is_cached_is_what_python_says() -> None:
     """By sizes, strides, offsets, dtypes, devices, and context."""
     cls = with_rule(lambda self: Outer.like(self.left, size=(*self.left.shape, self.number), dtype=self.right.dtype))
     big = torch.arange(64.0)
@@ -161,7 +161,7 @@ def left_like(left: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 @needs_kernels
-def test_more_looks_than_are_remembered() -> None:
+def test_more_answers_than_are_cached() -> None:
     cls = with_rule(ALONE["another dtype"])
     program = lambda: [cls(torch.ones(n), torch.ones(n).double()).neg() for n in (*range(500), *range(40))]  # noqa: E731
     assert served(program)["aten::neg"] == 540
@@ -185,7 +185,7 @@ def test_the_rule_is_not_asked_again_and_again() -> None:
         pass
 
     weight = Fresh.from_float(torch.randn(4, 8))
-    weight.t(), weight.t()  # found in Python, and then remembered
+    weight.t(), weight.t()  # found in Python, and then cached
     assert weight.t().shape == (8, 4)
     assert not times_asked(weight.t)
     Fresh.note = "new"  # type: ignore[attr-defined]

@@ -10,11 +10,11 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.declaration import attributes_of
 from subclass_aot.facts.constants import constant
-from subclass_aot.facts.fact import Code, Constant, Context, Inner, Look, Number, Parts
+from subclass_aot.facts.fact import Code, Constant, Context, Inner, Metadata, Number, Parts
 from subclass_aot.flatten import ContainerMeta, SubclassCreationMeta
 
 
-def look_of(tensor: torch.Tensor, path: str, places: Mapping[str, str], is_leaf: bool | None = None) -> Look:
+def metadata_of(tensor: torch.Tensor, path: str, places: Mapping[str, str], is_leaf: bool | None = None) -> Metadata:
     """Describes a tensor, inner tensors and context included.
 
     Args:
@@ -32,7 +32,7 @@ def look_of(tensor: torch.Tensor, path: str, places: Mapping[str, str], is_leaf:
         step = SubclassCreationMeta.step
         inner = tuple([(name, _inner(getattr(tensor, name), path + step(name), places)) for name in names])
         context = _context(type(tensor), tuple(names), SubclassCreationMeta.masked(given, path, places))
-    return Look(
+    return Metadata(
         Code.of(type(tensor)), _numbers(tensor.shape, f"{path}.size", places),
         _numbers(strides, f"{path}.stride", places), tensor.dtype, tensor.device, tensor.layout, tensor.requires_grad,
         is_leaf, str(_torch.dispatch_keys(tensor)), tensor.is_inference(), inner, context,
@@ -49,7 +49,7 @@ def _numbers(numbers: Sequence[Any], place: str, places: Mapping[str, str]) -> t
 
 def _inner(value: object, path: str, places: Mapping[str, str]) -> Inner:
     if isinstance(value, torch.Tensor):
-        return look_of(value, path, places)
+        return metadata_of(value, path, places)
     if type(value) in (list, tuple, dict):
         items: Any = value.items() if isinstance(value, dict) else enumerate(value)  # type: ignore[arg-type]
         step = ContainerMeta.step

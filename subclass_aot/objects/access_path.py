@@ -35,8 +35,8 @@ class Entry(NamedTuple):
     key: Any
 
 
-class Way(NamedTuple):
-    """A path to an object.
+class AccessPath(NamedTuple):
+    """A path by which generated code gets to an object.
 
     Attributes:
         start: A name in generated code, such as `args`; or an object of the call or another one, or an entry of one.
@@ -46,6 +46,6 @@ class Way(NamedTuple):
     start: str | Named | Pinned | Entry
     steps: tuple[int | str, ...] = ()
 
-    def then(self, step: int | str) -> Way:
+    def then(self, step: int | str) -> AccessPath:
         """Goes one step further."""
-        return Way(self.start, (*self.steps, step))
+        return AccessPath(self.start, (*self.steps, step))

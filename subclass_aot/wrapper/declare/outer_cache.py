@@ -1,18 +1,18 @@
 """Finds whether an outer rule reads only the metadata of its fields, so that its answers may be cached.
 
-Note [Remembered looks]
+Note [Cached outer metadata]
     Compiled calls assume that the metadata of a wrapper follows from its class, its context and the metadata of its
     inner tensors. In eager mode the rule runs for each new wrapper, and one that reads more than that (the values of a
-    tensor, a global, the clock) is heeded each time. So the kernels of the accelerator remember what a rule said only
+    tensor, a global, the clock) is heeded each time. So the kernels of the accelerator cache what a rule said only
     where it can be seen that it is such a function:
 
-    - its bytecode reads the fields of the class, what every tensor has for its look (`shape`, `stride`, ...), `Outer`,
+    - its bytecode reads the fields of the class, the metadata of tensors (`shape`, `stride`, ...), `Outer`,
       dtypes of torch and a few pure functions, stores nothing but locals, catches no errors, and does not ask whether
       two fields are one;
-    - for each look that is to be remembered, it gives the same of objects that have a look, and fail where they are
+    - for all metadata that is to be cached, it gives the same of objects that have it, and fail where they are
       asked for more.
 
-    What is remembered counts for as long as the class and its bases are as they were.
+    What is cached counts for as long as the class and its bases are as they were.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _OF_VALUES: Final = frozenset("like itemsize is_floating_point is_complex to_rea
 _PURE: Final = frozenset("len tuple list int max min sum range abs".split())
 
 
-def reads_looks_alone(cls: type[WrapperTensor]) -> bool:
+def reads_only_metadata(cls: type[WrapperTensor]) -> bool:
     """Returns whether the outer rule of a class reads nothing but its context and the metadata of its inner tensors.
 
     Args:
         cls: A class with an outer rule.
 
     >>> from subclass_aot import Int8Weight
-    >>> reads_looks_alone(Int8Weight)
+    >>> reads_only_metadata(Int8Weight)
     True
     """
     rule, stand_in = outer_rule(cls), cls.__wrapper_declaration__.stand_in
@@ -67,8 +67,8 @@ def _is_dtype(name: str) -> bool:
     return isinstance(getattr(torch, name, None), torch.dtype)
 
 
-class _Look:
-    """Stands for an inner tensor in an outer rule: it has a look, and no values."""
+class _WithoutValues:
+    """Stands for an inner tensor in an outer rule: it has metadata, and no values."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.shape, self.dtype, self.device, self.layout = tensor.shape, tensor.dtype, tensor.device, tensor.layout
@@ -101,19 +101,19 @@ class _Look:
 
 
 @_torch.below_dynamo
-def is_told_by_looks(made: WrapperTensor, is_new: bool = True) -> bool:
+def follows_from_metadata(made: WrapperTensor, is_new: bool = True) -> bool:
     """Returns whether `outer()` gives the same metadata for stand-ins without values, so that its result may be cached.
 
     Args:
         made: A wrapper of dense inner tensors.
-        is_new: Whether it is not known yet that the rule, as it is now, reads looks alone.
+        is_new: Whether it is not known yet that the rule, as it is now, reads metadata alone.
     """
     cls = type(made)
-    if is_new and not reads_looks_alone(cls):
+    if is_new and not reads_only_metadata(cls):
         return False
     fields = cls.__wrapper_declaration__.stand_in()
     for name, value in made.__dict__.items():
-        fields.__dict__[name] = _Look(value) if isinstance(value, torch.Tensor) else value
+        fields.__dict__[name] = _WithoutValues(value) if isinstance(value, torch.Tensor) else value
     try:
         outer = outer_rule(cls)(fields)
     except Exception as error:  # of the author's rule, called without values

@@ -46,7 +46,7 @@ constexpr DispatchKeySet MODES = DispatchKeySet({
     FAKE;
 
 // What the schema of an operator says of its arguments and results.
-struct Promise {
+struct Effects {
   size_t arguments = 0, results = 0;
   c10::SmallVector<size_t, 4> written; // arguments that are the results, one by one
   int viewed = -1; // the argument that the first result is a view of

@@ -1,4 +1,4 @@
-"""How tensors look: what makes a difference to a guard, and what does not."""
+"""The metadata of tensors: what makes a difference to a guard, and what does not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from subclass_aot import Int8Weight, TwoTensor
-from subclass_aot.facts.look import look_of
+from subclass_aot.facts.metadata import metadata_of
 from tests.facts.calls import Tagged
 
 x = torch.ones(2, 3)
@@ -32,25 +32,25 @@ MADE: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("name", MADE)
 def test_equal_ones_are_equal_and_others_are_not(name: str) -> None:
-    looks = {other: look_of(make(), "x", {}) for other, make in MADE.items()}
-    again = look_of(MADE[name](), "x", {})
-    assert [other for other, look in looks.items() if look == again] == [name]
+    described = {other: metadata_of(make(), "x", {}) for other, make in MADE.items()}
+    again = metadata_of(MADE[name](), "x", {})
+    assert [other for other, metadata in described.items() if metadata == again] == [name]
 
 
 def test_what_was_made_in_inference_mode() -> None:
     with torch.inference_mode():
         other = torch.ones(2, 3)
-    assert look_of(other, "x", {}).is_inference and look_of(other, "x", {}) != look_of(x, "x", {})
+    assert metadata_of(other, "x", {}).is_inference and metadata_of(other, "x", {}) != metadata_of(x, "x", {})
 
 
 def test_symbols_stand_for_sizes() -> None:
     places = {"x.size(0)": "s0", "x.a.size(0)": "s0", "x.b.size(0)": "s0"}
-    one, other = (look_of(TwoTensor(torch.ones(n, 3), torch.ones(n, 3)), "x", places) for n in (2, 5))
+    one, other = (metadata_of(TwoTensor(torch.ones(n, 3), torch.ones(n, 3)), "x", places) for n in (2, 5))
     assert one == other and one.size == ("s0", 3)
 
 
 def test_a_context_that_changes_was_another() -> None:
     tag = [1]
-    before = look_of(Tagged(x, tag), "x", {})
+    before = metadata_of(Tagged(x, tag), "x", {})
     tag.append(2)
-    assert before != look_of(Tagged(x, tag), "x", {})
+    assert before != metadata_of(Tagged(x, tag), "x", {})
