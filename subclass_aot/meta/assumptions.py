@@ -109,7 +109,8 @@ class Assumptions:
             return None
         leaf, packet = args[0], func.overloadpacket
         line = user_line()
-        given = next((value for key, value in self._given.items() if f"{key}:" in line), None)
+        place = f"/{line.partition(': ')[0]}"
+        given = next((value for key, value in self._given.items() if place.endswith(f"/{key}")), None)
         if packet is _aten._local_scalar_dense:
             answer = self.likely(leaf) if given is None else given
             what = f"a {'flag' if leaf.dtype is torch.bool else 'number'} ({str(leaf.dtype).removeprefix('torch.')})"
