@@ -12,9 +12,11 @@ import torch
 from subclass_aot._stack import user_line
 from subclass_aot._torch import Operator
 from subclass_aot.errors import TraceError
+from subclass_aot.meta import strides
 from subclass_aot.meta.by_leaf import ByLeaf
 from subclass_aot.meta.spec import Spec
 from subclass_aot.meta.tensor import MetaTensor, new_leaf
+from subclass_aot.operators import effects_of
 
 _aten = torch.ops.aten
 
@@ -97,7 +99,7 @@ class Assumptions:
         noted = self._likely.of(value)
         return True if noted is None and value.dtype is torch.bool else noted
 
-    def answer(self, func: Operator, args: tuple[Any, ...]) -> Any:
+    def answer(self, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Returns the assumed result of an operator that reads values; None if it is not assumed.
 
         Raises:
@@ -107,17 +109,27 @@ class Assumptions:
             return None
         leaf, packet = args[0], func.overloadpacket
         line = user_line()
-        given = next((value for key, value in self._given.items() if f"{key}:" in line), None)
+        place = f"/{line.partition(': ')[0]}"
+        given = next((value for key, value in self._given.items() if place.endswith(f"/{key}")), None)
         if packet is _aten._local_scalar_dense:
             answer = self.likely(leaf) if given is None else given
             what = f"a {'flag' if leaf.dtype is torch.bool else 'number'} ({str(leaf.dtype).removeprefix('torch.')})"
             return None if answer is None else self._noted(line, what, answer)
-        if packet is not _aten.nonzero:
+        counted = _SIZES_BY_DATA.get(packet)
+        if counted is None:
             return None
         rows = self._part_of(leaf.numel()) if given is None else int(given)
-        self._noted(line, f"how many of {leaf.numel()} elements are not zero", rows)
-        stride = (1, max(rows, 1)) if leaf.spec.device.type == "cpu" else (leaf.dim(), 1)
-        return new_leaf(Spec.make((rows, leaf.dim()), stride, 0, torch.int64, leaf.spec.device))
+        self._noted(line, f"how many of {leaf.numel()} elements {counted}", rows)
+        if packet is _aten.nonzero:
+            stride = (1, max(rows, 1)) if leaf.spec.device.type == "cpu" else (leaf.dim(), 1)
+            return new_leaf(Spec.make((rows, leaf.dim()), stride, 0, torch.int64, leaf.spec.device))
+        bound = effects_of(func).bind(args, kwargs)
+        inverse = tuple(leaf.shape) if bound.get("return_inverse") else (0,)
+        counts = (rows,) if bound.get("return_counts") else (0,)
+        return tuple(
+            new_leaf(Spec.make(size, strides.packed(size), 0, dtype, leaf.spec.device))
+            for size, dtype in [((rows,), leaf.dtype), (inverse, torch.int64), (counts, torch.int64)]
+        )
 
     def _part_of(self, elements: int) -> int:
         return math.ceil(self._fraction * elements)
@@ -134,6 +146,13 @@ class Assumptions:
             raise TraceError(_ENDLESS.format(times=made.times, answer=answer, line=line, key=key, other=other))
         return answer
 
+
+_SIZES_BY_DATA = {
+    _aten.nonzero: "are not zero",
+    _aten._unique2: "differ from all others",
+    _aten.unique_consecutive: "differ from the one before",
+}
+"""Operators whose results have sizes that depend on data, and what the elements that count do."""
 
 _Rule = Callable[..., Any]
 

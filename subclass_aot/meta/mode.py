@@ -185,7 +185,7 @@ class DataFree(Stream):
     def _known(self, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], value_of: object) -> Any:
         found = self._on_constants(func, args, kwargs)
         if found is None:
-            return self.assumptions.answer(func, args)
+            return self.assumptions.answer(func, args, kwargs)
         tree: Any = (args, kwargs)
         device = _leaves(tree)[0].spec.device
 

@@ -46,6 +46,12 @@ READS: dict[str, tuple[Callable[[], Any], Any]] = {
     "a mask of all dims": (lambda: tuple(torch.masked_select(x(4, 5), x(4, 5) > 0).shape), (20,)),
     "positions": (lambda: tuple(torch.nonzero(x(4, 5)).shape), (20, 2)),
     "positions of each dim": (lambda: [tuple(i.shape) for i in torch.where(x(4, 5) > 0)], [(20,), (20,)]),
+    "different elements": (lambda: tuple(torch.unique(x(4, 5)).shape), (20,)),
+    "where they are, and how many": (
+        lambda: [tuple(y.shape) for y in torch.unique(x(4, 5), return_inverse=True, return_counts=True)],
+        [(20,), (4, 5), (20,)],
+    ),
+    "runs of one element": (lambda: tuple(torch.unique_consecutive(x(7)).shape), (7,)),
     "how many": (lambda: int((x(7) != 0).sum()), 7),
     "how many ones": (lambda: (x(2, 7) > 0).int().sum().item(), 14),
     "how many in a row": (lambda: (x(2, 7) > 0).sum(-1)[0].item(), 7),
