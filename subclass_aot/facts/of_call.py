@@ -55,25 +55,30 @@ class _Reader:
         self.state = state
         self.scope = scope
         self.places = dict(scope.places)
-        self.origins = _Origins(arguments)
 
     @cached_property
-    def views(self) -> FlattenPlan:
-        """How views are made of leaves."""
-        return FlattenPlan.of(self.arguments.views)
+    def origins(self) -> _Origins:
+        """What the arguments bring, and not the function."""
+        return _Origins(self.arguments)
+
+    @cached_property
+    def views(self) -> tuple[FlattenPlan, list[Any]]:
+        """How views are made of leaves, and these."""
+        return FlattenPlan.read(self.arguments.views)
 
     @cached_property
     def leaves(self) -> list[Any]:
         """The leaves of the tensors of the call, and of views after these."""
         found = list(self.arguments.plan.unwrap(self.arguments.values))
-        return [*found, *FlattenPlan.read(self.arguments.views)[1]] if self.arguments.views else found
+        return found + self.views[1] if self.arguments.views else found
 
     @cached_property
     def places_of_leaves(self) -> list[tuple[int, str]]:
         """Of each of these the position of the tensor that it is a part of, and the path from there."""
         count = len(self.arguments.values)
         found = [(slot.outer, "".join(slot.path)) for slot in self.arguments.plan.index_map.slots]
-        return found + [(count + slot.outer, "".join(slot.path)) for slot in self.views.index_map.slots]
+        of_views = self.views[0].index_map.slots if self.arguments.views else ()
+        return found + [(count + slot.outer, "".join(slot.path)) for slot in of_views]
 
     def path_of(self, leaf: int) -> str:
         """Returns where the user finds one of these."""
@@ -166,8 +171,10 @@ class _Reader:
         results that are made like them say, too.
         """
         arguments, read, counts = self.arguments, self.scope.beginnings, self.scope.offsets
-        values, metas = (*arguments.values, *arguments.views), (*arguments.plan.metas, *self.views.metas)
         wanted = None if counts is None else {position for position, _ in (*counts, *read)}
+        if wanted == set():  # most programs read none
+            return
+        values, metas = (*arguments.values, *arguments.views), (*arguments.plan.metas, *self.views[0].metas)
         for position in range(len(values)) if wanted is None else sorted(wanted & {*range(len(values))}):
             path, of_call = arguments.path_of(position), self.origins.of_place(arguments.place_of(position)[0])
             for inside, part, meta in walk(values[position], metas[position]):

@@ -58,7 +58,7 @@ class Scope(NamedTuple):
             seen_by_autograd=tuple(mutations.under_autograd),
             differentiates=signature.grad_modes[0] or signature.needs_backward,
             lists=any(change.table.kind in ("elements", "items") for change in changes),
-            absent=tuple((position, names) for position, names in assumed.absent),
+            absent=assumed.absent,
             offsets=tuple(_that_begin_later(signature)),
             beginnings=tuple((position, path) for position, path, _ in assumed.beginnings),
             data=tuple(signature.leaf_numbers[slot] for slot, _ in assumed.read),

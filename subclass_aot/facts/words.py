@@ -24,7 +24,6 @@ from subclass_aot.facts.fact import (
     Told,
     Value,
 )
-from subclass_aot.facts.metadata import metadata_of
 from subclass_aot.tables import vars_of_number
 from subclass_aot.weak import is_weak
 
@@ -188,11 +187,6 @@ def _class(thing: type | object) -> str:
         name = getattr(thing, "__name__", type(thing).__qualname__)
         return f"function {name}" if hasattr(thing, "__code__") else str(name)
     return thing.__qualname__ if thing.__module__ == "builtins" else f"{thing.__module__}.{thing.__qualname__}"
-
-
-def describe_tensor(tensor: torch.Tensor) -> str:
-    """Describes a tensor in one line, inner tensors and context included."""
-    return text_of_metadata(metadata_of(tensor, "", {}, tensor.is_leaf))
 
 
 def text_of_metadata(metadata: Metadata) -> str:

@@ -12,9 +12,14 @@ from torch import nn
 from subclass_aot import Int8Weight, TwoTensor
 from subclass_aot.call import Arguments
 from subclass_aot.facts import MODES, Facts, difference, facts_of, global_state, words
-from subclass_aot.facts.words import describe_tensor, text_of
+from subclass_aot.facts.metadata import metadata_of
+from subclass_aot.facts.words import text_of, text_of_metadata
 
 ones = torch.ones(2, 3)
+
+
+def describe_tensor(tensor: torch.Tensor) -> str:
+    return text_of_metadata(metadata_of(tensor, "", {}, tensor.is_leaf))
 
 
 @pytest.mark.parametrize(
