@@ -124,7 +124,7 @@ class BlockForward:
         self._alone: CompiledFunction[..., Any] | None = None
         functools.update_wrapper(self, type(block).forward.__get__(block))
 
-    @_torch.below_dynamo  # where it does not inline the method: see `_call_uncompiled`
+    @_torch.dynamo.below_dynamo  # where it does not inline the method: see `_call_uncompiled`
     def __call__(self, *args: object, **kwargs: object) -> Any:
         if self._alone is not None:
             return self._alone(*args, **kwargs)
@@ -178,7 +178,7 @@ class BlockForward:
         self.__init__(**state)  # type: ignore[misc]
 
 
-@_torch.dynamo_inlines(BlockForward.__call__)
+@_torch.dynamo.dynamo_inlines(BlockForward.__call__)
 def _call_uncompiled(forward: BlockForward, /, *args: object, **kwargs: object) -> Any:
     """Runs the method of the class, which `torch.compile` and `torch.export` see in place of a call."""
     block = forward._block

@@ -157,7 +157,7 @@ class CompiledFunction(Generic[_P, _R]):
         self._with_grad = False  # from when the function was seen to read or change the `.grad` of an input
         functools.update_wrapper(self, fn, updated=())
 
-    @_torch.below_dynamo  # where it does not inline the function: see `_call_uncompiled`
+    @_torch.dynamo.below_dynamo  # where it does not inline the function: see `_call_uncompiled`
     def __call__(self, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         latest, modes = self._specializations.latest, global_state()
         leaves: list[Any] | None = None
@@ -195,7 +195,7 @@ class CompiledFunction(Generic[_P, _R]):
                     return result
         if not tried and (is_tracing() or torch.compiler.is_exporting()):  # what happens is another's business
             return self.fn(*args, **kwargs)
-        if not tried and _torch.inside_transform():
+        if not tried and _torch.dispatch.inside_transform():
             return self._in_transform(*args, **kwargs)
         if leaves is None:
             leaves, treespec = flatten((args, kwargs))
@@ -285,7 +285,7 @@ class CompiledFunction(Generic[_P, _R]):
             tried: What fits but for values that it reads, and what it found.
         """
         args, kwargs, _, _, modes = call
-        with one_at_a_time, _torch.classes_see_nothing():
+        with one_at_a_time, _torch.plain_subclasses.classes_see_nothing():
             fitting = [s for s in self._specializations if s.entry.call(*call, check_only=True) is not MISS]
             for specialization in fitting:
                 if specialization not in tried and self._values.may_fit(specialization.signature, tried):
@@ -381,7 +381,7 @@ class CompiledFunction(Generic[_P, _R]):
         return "; ".join(nearest) or "the same call as before (its entry was dropped from the cache)"
 
 
-@_torch.dynamo_inlines(CompiledFunction.__call__)
+@_torch.dynamo.dynamo_inlines(CompiledFunction.__call__)
 def _call_uncompiled(compiled: CompiledFunction[_P, _R], /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
     """Runs the function itself, whose graph becomes a part of that of `torch.compile` or `torch.export`."""
     return compiled.fn(*args, **kwargs)

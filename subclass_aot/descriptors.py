@@ -70,7 +70,7 @@ class PlainInput(InputDescriptor):
         return self.path
 
     def to_torch(self) -> Any:
-        return _torch.descriptors().PlainAOTInput(self.index)
+        return _torch.aotautograd.descriptors().PlainAOTInput(self.index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class HeldInput(InputDescriptor):
         return self.path
 
     def to_torch(self) -> Any:
-        return _torch.held_input(self.path, self.number)
+        return _torch.aotautograd.held_input(self.path, self.number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class ParamInput(InputDescriptor):
         return self.path
 
     def to_torch(self) -> Any:
-        return _torch.descriptors().ParamAOTInput(self.target)
+        return _torch.aotautograd.descriptors().ParamAOTInput(self.target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class BufferInput(InputDescriptor):
         return self.path
 
     def to_torch(self) -> Any:
-        return _torch.descriptors().BufferAOTInput(self.target)
+        return _torch.aotautograd.descriptors().BufferAOTInput(self.target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +132,10 @@ class ViewBase(InputDescriptor):
     base_of: InputDescriptor
 
     def __str__(self) -> str:
-        return f"{self.base_of}.{_torch.BASE}"
+        return f"{self.base_of}.{_torch.autograd.BASE}"
 
     def to_torch(self) -> Any:
-        return _torch.descriptors().ViewBaseAOTInput(self.base_of.to_torch())
+        return _torch.aotautograd.descriptors().ViewBaseAOTInput(self.base_of.to_torch())
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ class SyntheticBase(InputDescriptor):
         return f"the storage of {' and '.join(map(str, self.base_of))}"
 
     def to_torch(self) -> Any:
-        return _torch.descriptors().SyntheticBaseAOTInput(self.base_of[0].to_torch())
+        return _torch.aotautograd.descriptors().SyntheticBaseAOTInput(self.base_of[0].to_torch())
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ class Tangent(InputDescriptor):
         return f"tangent of {self.output}"
 
     def to_torch(self) -> Any:
-        return _torch.descriptors().TangentAOTInput(self.output.to_torch())
+        return _torch.aotautograd.descriptors().TangentAOTInput(self.output.to_torch())
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ class LiveInput(InputDescriptor):
         return f"{self.input} when backward runs"
 
     def to_torch(self) -> Any:
-        return _torch.live_input(self.input.to_torch())
+        return _torch.aotautograd.live_input(self.input.to_torch())
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +243,7 @@ class PlainOutput(OutputDescriptor):
         return f"output[{self.index}]"
 
     def to_torch(self) -> Any:
-        return _torch.descriptors().PlainAOTOutput(self.index)
+        return _torch.aotautograd.descriptors().PlainAOTOutput(self.index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +256,7 @@ class MutatedInput(OutputDescriptor):
         return f"new value of {self.input}"
 
     def to_torch(self) -> Any:
-        return _torch.descriptors().InputMutationAOTOutput(self.input.to_torch())
+        return _torch.aotautograd.descriptors().InputMutationAOTOutput(self.input.to_torch())
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +269,7 @@ class AutogradMutation(OutputDescriptor):
         return f"new value of {self.input}, seen by autograd"
 
     def to_torch(self) -> Any:
-        return _torch.descriptors().InputMutationAOTOutput(self.input.to_torch())
+        return _torch.aotautograd.descriptors().InputMutationAOTOutput(self.input.to_torch())
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +283,7 @@ class BackwardMutation(OutputDescriptor):
         return f"new value of {self.input} after backward"
 
     def to_torch(self) -> Any:
-        return _torch.descriptors().InputMutationAOTOutput(self.input.to_torch())
+        return _torch.aotautograd.descriptors().InputMutationAOTOutput(self.input.to_torch())
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +297,7 @@ class PutByBackward(OutputDescriptor):
         return f"put into an object by backward {self.index}"
 
     def to_torch(self) -> Any:
-        return _torch.descriptors().DummyAOTOutput(self.index)
+        return _torch.aotautograd.descriptors().DummyAOTOutput(self.index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,7 +316,7 @@ class IntermediateBase(OutputDescriptor):
         return f"the tensor that {self.base_of} and others are views of"
 
     def to_torch(self) -> Any:
-        return _torch.descriptors().IntermediateBaseAOTOutput(self.base_of.to_torch())
+        return _torch.aotautograd.descriptors().IntermediateBaseAOTOutput(self.base_of.to_torch())
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,8 +331,8 @@ class Gradient(OutputDescriptor):
 
     def to_torch(self) -> Any:
         if isinstance(self.grad_of, PlainOutput | IntermediateBase):
-            return _torch.descriptors().DummyAOTOutput(self.grad_of.index)
-        return _torch.descriptors().GradAOTOutput(self.grad_of.to_torch())
+            return _torch.aotautograd.descriptors().DummyAOTOutput(self.grad_of.index)
+        return _torch.aotautograd.descriptors().GradAOTOutput(self.grad_of.to_torch())
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,7 +351,7 @@ class SavedForBackward(InputDescriptor, OutputDescriptor):
         return f"saved for backward {self.index}" if self.what is None else f"{self.what}, saved for backward"
 
     def to_torch(self) -> Any:
-        return _torch.descriptors().SavedForBackwardsAOTOutput(self.index)
+        return _torch.aotautograd.descriptors().SavedForBackwardsAOTOutput(self.index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,7 +365,7 @@ class Number(OutputDescriptor):
         return f"number {self.number}"
 
     def to_torch(self) -> Any:
-        return _torch.descriptors().DummyAOTOutput(self.index)
+        return _torch.aotautograd.descriptors().DummyAOTOutput(self.index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,7 +378,7 @@ class LookedAt(OutputDescriptor):
         return f"value read {self.index}"
 
     def to_torch(self) -> Any:
-        return _torch.descriptors().DummyAOTOutput(self.index)
+        return _torch.aotautograd.descriptors().DummyAOTOutput(self.index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,13 +395,13 @@ class Intermediate(InputDescriptor, OutputDescriptor):
         return self.name
 
     def to_torch(self) -> Any:
-        return _torch.descriptors().DummyAOTOutput(0)
+        return _torch.aotautograd.descriptors().DummyAOTOutput(0)
 
 
 def _torch_of_part(what: str, base: Descriptor, part: str | int) -> Any:
     of_base = base.to_torch()  # once: a base is a part of another in turn, and asking twice doubles at each level
-    kind = "Input" if isinstance(of_base, _torch.descriptors().AOTInput) else "Output"
-    return getattr(_torch.descriptors(), f"Subclass{what}AOT{kind}")(of_base, part)
+    kind = "Input" if isinstance(of_base, _torch.aotautograd.descriptors().AOTInput) else "Output"
+    return getattr(_torch.aotautograd.descriptors(), f"Subclass{what}AOT{kind}")(of_base, part)
 
 
 def describe(node: fx.Node, what: Descriptor | tuple[Descriptor, ...]) -> None:

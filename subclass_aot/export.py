@@ -75,7 +75,7 @@ def export_forward(
         module = _module(compiled.fn, specialization, arguments, kwargs)
         # torch marks the tensors it is given, for good, where they have dynamic sizes: so these are others.
         stand_ins = {id(x): x.detach() for x in arguments.values}
-        given, named = _torch.map_tree(lambda x: stand_ins.get(id(x), x), (args, kwargs))
+        given, named = _torch.modules.map_tree(lambda x: stand_ins.get(id(x), x), (args, kwargs))
         dynamic: Any = _dynamic_sizes(specialization, arguments, stand_ins)
         return torch.export.export(module, given, named, dynamic_shapes=dynamic, strict=False)
 
@@ -247,7 +247,11 @@ def _module(
 def _left_out_of_state_dicts(arguments: Arguments) -> set[int]:
     """Returns the ids of buffers that modules leave out of their state dicts, which the program does, too."""
     modules = [module for _, module in arguments.modules]
-    return {id(_torch.buffers_of(module).get(name)) for module in modules for name in _torch.names_left_out_of(module)}
+    return {
+        id(_torch.modules.buffers_of(module).get(name))
+        for module in modules
+        for name in _torch.modules.names_left_out_of(module)
+    }
 
 
 def _signature(fn: Callable[..., Any], kwargs: Mapping[str, Any]) -> inspect.Signature:

@@ -32,8 +32,10 @@ from subclass_aot.flatten import FlattenPlan, IndexMap, SubclassCreationMeta, Va
 
 def structure_slots(metas: Sequence[ValueMeta], index_map: IndexMap) -> tuple[int, ...]:
     """Returns the flat slots that hold the structure of jagged values."""
-    jagged = {i for i, m in enumerate(metas) if isinstance(m, SubclassCreationMeta) and _torch.is_jagged(m.cls)}
-    values = (SubclassCreationMeta.step(_torch.JAGGED_VALUES),)
+    jagged = {
+        i for i, m in enumerate(metas) if isinstance(m, SubclassCreationMeta) and _torch.wrappers.is_jagged(m.cls)
+    }
+    values = (SubclassCreationMeta.step(_torch.wrappers.JAGGED_VALUES),)
     return tuple(s.flat for s in index_map.slots if s.outer in jagged and s.kind == "leaf" and s.path[:1] != values)
 
 
@@ -68,9 +70,9 @@ def with_structure_of(like: torch.Tensor, gradient: torch.Tensor) -> torch.Tenso
     own, found = cast(_Jagged, like), cast(_Jagged, gradient)
     names, _ = own.__tensor_flatten__()
     _, context = found.__tensor_flatten__()
-    values, _ = _torch.parts_of_jagged(found)
-    inner = {name: getattr(own, name) for name in names} | {_torch.JAGGED_VALUES: values.detach()}
-    return own.__tensor_unflatten__(inner, _torch.context_of_new(type(like), context), None, None)
+    values, _ = _torch.wrappers.parts_of_jagged(found)
+    inner = {name: getattr(own, name) for name in names} | {_torch.wrappers.JAGGED_VALUES: values.detach()}
+    return own.__tensor_unflatten__(inner, _torch.wrappers.context_of_new(type(like), context), None, None)
 
 
 class JaggedAttention(TorchFunctionMode):
@@ -106,7 +108,9 @@ def _attention(  # noqa: PLR0913  # those of torch's function
 ) -> Any:
     """Computes attention of padded tensors, if all are jagged; `NotImplemented` otherwise."""
     given = query, key, value
-    jagged = all(_torch.is_jagged(type(x)) and x.dim() == 4 and _torch.ragged_dim_of(x) == 2 for x in given)
+    jagged = all(
+        _torch.wrappers.is_jagged(type(x)) and x.dim() == 4 and _torch.wrappers.ragged_dim_of(x) == 2 for x in given
+    )
     if not jagged or query.device.type != "cpu" or attn_mask is not None or is_causal or enable_gqa:
         return NotImplemented
     if dropout_p or any(x.lengths() is not None for x in given):
@@ -121,7 +125,7 @@ def _attention(  # noqa: PLR0913  # those of torch's function
     place = torch.arange(rows[0].values().shape[0], device=ends.device)
     row = torch.searchsorted(ends, place, right=True).clamp(max=ends.shape[0] - 1)
     values = out.transpose(1, 2)[row, (place - query.offsets()[row]).clamp(max=out.shape[2] - 1)]
-    lowest, highest = _torch.known_lengths_of(query)
+    lowest, highest = _torch.wrappers.known_lengths_of(query)
     made = torch.nested.nested_tensor_from_jagged(values, query.offsets(), min_seqlen=lowest, max_seqlen=highest)
     return made.transpose(1, 2)
 

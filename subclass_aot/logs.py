@@ -32,10 +32,10 @@ def log_graph(kind: _Kind, graph: fx.GraphModule, name: str) -> None:
         name: What was compiled.
     """
     artifact = "aot_joint_graph" if kind == "joint" else "aot_graphs"
-    if _log.isEnabledFor(logging.INFO) or _torch.is_artifact_enabled(artifact):
-        log = _log.info if _log.isEnabledFor(logging.INFO) else _torch.artifact_log(artifact).debug
+    if _log.isEnabledFor(logging.INFO) or _torch.logs.is_artifact_enabled(artifact):
+        log = _log.info if _log.isEnabledFor(logging.INFO) else _torch.logs.artifact_log(artifact).debug
         log("%s graph of %s\n%s", kind, name, _text(graph))
-    _torch.trace_structured(f"aot_{kind}_graph", lambda: _text(graph))
+    _torch.logs.trace_structured(f"aot_{kind}_graph", lambda: _text(graph))
 
 
 def log_code(sources: Mapping[str, str], name: str) -> None:
@@ -47,7 +47,7 @@ def log_code(sources: Mapping[str, str], name: str) -> None:
     """
     text = "\n\n".join(sources.values())
     _log.debug("generated code of %s\n%s", name, text)
-    _torch.trace_structured_artifact("subclass_aot_code", text)
+    _torch.logs.trace_structured_artifact("subclass_aot_code", text)
 
 
 def _text(graph: fx.GraphModule) -> str:

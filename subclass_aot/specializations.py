@@ -159,7 +159,7 @@ def _key_of(leaf: object) -> Hashable:
 
 def _is_mute(cls: type[torch.Tensor]) -> bool:
     """Returns whether a class runs no code of its own when sizes of its tensors are read."""
-    return cls in _PLAIN or cls.__torch_function__ is _torch.disabled_torch_function_impl
+    return cls in _PLAIN or cls.__torch_function__ is _torch.wrappers.disabled_torch_function_impl
 
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)

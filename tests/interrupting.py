@@ -118,6 +118,6 @@ def modes() -> dict[str, Any]:
             torch._C._get_mkldnn_enabled(),
         ),
         "trace": (is_tracing(), trace.text._hashes.get()),
-        "solver": _torch.current_solver(),
+        "solver": _torch.dynamo.current_solver(),
         "threads": (torch._C._is_multithreading_enabled(), torch._C._is_view_replay_enabled()),
     }

@@ -26,7 +26,7 @@ def test_the_schema_says_what_is_written_in_place(monkeypatch: pytest.MonkeyPatc
     """Of pointwise operators, the only ones that are asked about: `add_` and its kin, and `__iand__` and its."""
     monkeypatch.setattr("subclass_aot._torch.operators._INPLACE", None)
     pointwise = [func for func in overloads() if torch.Tag.pointwise in func.tags]
-    found = {func for func in pointwise if _torch.is_inplace(func)}
+    found = {func for func in pointwise if _torch.operators.is_inplace(func)}
     named = {func for func in pointwise if re.fullmatch(r"\w+[^_]_|__i\w+__", func.overloadpacket.__name__)}
     assert len(found) > 100
     assert found == named
@@ -51,11 +51,11 @@ def test_kernels_in_python_are_others_within_a_block_alone() -> None:
     dropout, x = torch.ops.aten.dropout.default, torch.ones(2)
 
     def gives_itself() -> bool:
-        with _torch.python_dispatcher():
+        with _torch.dispatch.python_dispatcher():
             return torch.dropout(x, 0.5, False) is x
 
     assert not gives_itself()
-    with _torch.python_kernels({dropout: lambda kernel: _torch.in_cpp(dropout)}):
+    with _torch.python_kernels.python_kernels({dropout: lambda kernel: _torch.python_kernels.in_cpp(dropout)}):
         assert gives_itself()
     assert not gives_itself()
 
@@ -64,7 +64,7 @@ def test_operators_mean_what_they_were_recorded_as() -> None:
     """Whatever is around: autocast, a default device, a mode of the user's, a transform, autograd."""
     seen = []
 
-    class Sees(_torch.PassOn):
+    class Sees(_torch.dispatch.PassOn):
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             seen.append(func)
             return func(*args, **(kwargs or {}))
@@ -72,9 +72,9 @@ def test_operators_mean_what_they_were_recorded_as() -> None:
     def check(x: torch.Tensor) -> torch.Tensor:
         y = torch.ones(2, 2, requires_grad=True)
         with torch.autocast("cpu", dtype=torch.bfloat16), torch.device("meta"), Sees():
-            with _torch.as_recorded():
+            with _torch.switches.as_recorded():
                 made = y @ torch.ones(2, 2)
-                assert not _torch.inside_transform() and not _torch.number_of_function_modes()
+                assert not _torch.dispatch.inside_transform() and not _torch.dispatch.number_of_function_modes()
             assert made.dtype is torch.float32 and made.device.type == "cpu" and not made.requires_grad
         return x
 
@@ -89,10 +89,10 @@ def test_a_graph_stays_whole_while_somebody_goes_through_its_nodes() -> None:
     names = [node.name for node in graph.nodes]
     nodes = iter(graph.nodes)
     found = [next(nodes).name]
-    _torch.dismantle(graph)
+    _torch.graphs.dismantle(graph)
     assert found + [node.name for node in nodes] == names
     del nodes
-    _torch.dismantle(graph)
+    _torch.graphs.dismantle(graph)
     assert not vars(graph)
 
 
@@ -101,7 +101,7 @@ def test_a_reference_to_a_generator_ends_with_it(monkeypatch: pytest.MonkeyPatch
         if not has_weak_ones:  # torch before 2.12
             monkeypatch.setattr(weakref, "ref", _refuse)
         generator = torch.Generator()
-        reference = _torch.reference_to(generator)
+        reference = _torch.generator.reference_to(generator)
         assert reference() is generator
         assert reference() is generator
         other = [generator]

@@ -3,270 +3,50 @@
 No other room of this package touches a name of torch that starts with an underscore. Each file here has one subject.
 """
 
-from typing import TYPE_CHECKING
-
-from subclass_aot._torch.aotautograd import BOXED as BOXED
-from subclass_aot._torch.aotautograd import descriptors as descriptors
-from subclass_aot._torch.aotautograd import held_input as held_input
-from subclass_aot._torch.aotautograd import live_input as live_input
-from subclass_aot._torch.aotautograd import memory_format_meta as memory_format_meta
-from subclass_aot._torch.aotautograd import mirror_autograd as mirror_autograd
-from subclass_aot._torch.aotautograd import plain_meta as plain_meta
-from subclass_aot._torch.aotautograd import within_tracing as within_tracing
-from subclass_aot._torch.autograd import BASE as BASE
-from subclass_aot._torch.autograd import CLEAR_SAVED as CLEAR_SAVED
-from subclass_aot._torch.autograd import IS_VIEW as IS_VIEW
-from subclass_aot._torch.autograd import apply_of as apply_of
-from subclass_aot._torch.autograd import base_of as base_of
-from subclass_aot._torch.autograd import can_regenerate as can_regenerate
-from subclass_aot._torch.autograd import exchange as exchange
-from subclass_aot._torch.autograd import force_view_tracking as force_view_tracking
-from subclass_aot._torch.autograd import gradients as gradients
-from subclass_aot._torch.autograd import has_hooks as has_hooks
-from subclass_aot._torch.autograd import has_saved_tensor_hooks as has_saved_tensor_hooks
-from subclass_aot._torch.autograd import is_below_autograd as is_below_autograd
-from subclass_aot._torch.autograd import is_held_in_cpp as is_held_in_cpp
-from subclass_aot._torch.autograd import is_mark as is_mark
-from subclass_aot._torch.autograd import is_view as is_view
-from subclass_aot._torch.autograd import last_sequence_number as last_sequence_number
-from subclass_aot._torch.autograd import leaves_behind_gradient as leaves_behind_gradient
-from subclass_aot._torch.autograd import made_without_grad as made_without_grad
-from subclass_aot._torch.autograd import mark_as_parameter as mark_as_parameter
-from subclass_aot._torch.autograd import refuse_compiled_autograd as refuse_compiled_autograd
-from subclass_aot._torch.autograd import release_with as release_with
-from subclass_aot._torch.autograd import sequence_number_of as sequence_number_of
-from subclass_aot._torch.autograd import sequence_number_of_current_gradient as sequence_number_of_current_gradient
-from subclass_aot._torch.autograd import set_versions as set_versions
-from subclass_aot._torch.autograd import set_view_rules as set_view_rules
-from subclass_aot._torch.autograd import skips_padding as skips_padding
-from subclass_aot._torch.autograd import version_of as version_of
-from subclass_aot._torch.autograd import view_function as view_function
-from subclass_aot._torch.autograd import view_rules as view_rules
-from subclass_aot._torch.collectives import COLLECTIVES as COLLECTIVES
-from subclass_aot._torch.collectives import HAS_WAITED as HAS_WAITED
-from subclass_aot._torch.collectives import LAZY_WAITS as LAZY_WAITS
-from subclass_aot._torch.collectives import WAIT as WAIT
-from subclass_aot._torch.collectives import ask_in_lists_of_lists as ask_in_lists_of_lists
-from subclass_aot._torch.collectives import finished_work as finished_work
-from subclass_aot._torch.collectives import functional_collectives as functional_collectives
-from subclass_aot._torch.collectives import group_name_of as group_name_of
-from subclass_aot._torch.collectives import group_size_of as group_size_of
-from subclass_aot._torch.collectives import reduction_of as reduction_of
-from subclass_aot._torch.collectives import waits_when_read as waits_when_read
-from subclass_aot._torch.collectives import work_of as work_of
-from subclass_aot._torch.dispatch import ConjugatesAtOnce as ConjugatesAtOnce
-from subclass_aot._torch.dispatch import DispatchMode as DispatchMode
-from subclass_aot._torch.dispatch import PassOn as PassOn
-from subclass_aot._torch.dispatch import current_dispatch_mode as current_dispatch_mode
-from subclass_aot._torch.dispatch import decomposition as decomposition
-from subclass_aot._torch.dispatch import disable_current_modes as disable_current_modes
-from subclass_aot._torch.dispatch import disable_torch_function as disable_torch_function
-from subclass_aot._torch.dispatch import dispatch_modes as dispatch_modes
-from subclass_aot._torch.dispatch import function_modes as function_modes
-from subclass_aot._torch.dispatch import inside_transform as inside_transform
-from subclass_aot._torch.dispatch import number_of_function_modes as number_of_function_modes
-from subclass_aot._torch.dispatch import python_dispatcher as python_dispatcher
-from subclass_aot._torch.dispatch import resolving_conj_and_neg as resolving_conj_and_neg
-from subclass_aot._torch.dispatch import without_function_modes as without_function_modes
-from subclass_aot._torch.dispatch import without_transforms as without_transforms
-from subclass_aot._torch.dynamo import as_part_of as as_part_of
-from subclass_aot._torch.dynamo import below_dynamo as below_dynamo
-from subclass_aot._torch.dynamo import checkpoint_keywords as checkpoint_keywords
-from subclass_aot._torch.dynamo import context_of_checkpoint as context_of_checkpoint
-from subclass_aot._torch.dynamo import current_compilation as current_compilation
-from subclass_aot._torch.dynamo import current_solver as current_solver
-from subclass_aot._torch.dynamo import dynamo_inlines as dynamo_inlines
-from subclass_aot._torch.dynamo import has_static_address as has_static_address
-from subclass_aot._torch.dynamo import is_precompiling as is_precompiling
-from subclass_aot._torch.dynamo import mark_static_address as mark_static_address
-from subclass_aot._torch.dynamo import not_by_dynamo as not_by_dynamo
-from subclass_aot._torch.dynamo import serializable_callable as serializable_callable
-from subclass_aot._torch.dynamo import tensor_check as tensor_check
-from subclass_aot._torch.dynamo import without_compiled_autograd as without_compiled_autograd
-from subclass_aot._torch.dynamo import without_dynamo as without_dynamo
-from subclass_aot._torch.expressions import as_words as as_words
-from subclass_aot._torch.expressions import assume as assume
-from subclass_aot._torch.expressions import beside as beside
-from subclass_aot._torch.expressions import from_words as from_words
-from subclass_aot._torch.expressions import guards_of as guards_of
-from subclass_aot._torch.expressions import how_often_beside as how_often_beside
-from subclass_aot._torch.expressions import known as known
-from subclass_aot._torch.expressions import limit as limit
-from subclass_aot._torch.expressions import number_of as number_of
-from subclass_aot._torch.expressions import sizes_of as sizes_of
-from subclass_aot._torch.fake_kernels import NewSizes as NewSizes
-from subclass_aot._torch.fake_kernels import call_fake_kernel as call_fake_kernel
-from subclass_aot._torch.fake_kernels import fake_kernel_of as fake_kernel_of
-from subclass_aot._torch.generator import StateKernels as StateKernels
-from subclass_aot._torch.generator import address_of_generator as address_of_generator
-from subclass_aot._torch.generator import calls_of_generator as calls_of_generator
-from subclass_aot._torch.generator import draw_and_keep_state as draw_and_keep_state
-from subclass_aot._torch.generator import draw_from_state as draw_from_state
-from subclass_aot._torch.generator import first_seed as first_seed
-from subclass_aot._torch.generator import generator_state as generator_state
-from subclass_aot._torch.generator import is_default_generator as is_default_generator
-from subclass_aot._torch.generator import is_generator as is_generator
-from subclass_aot._torch.generator import is_later_state as is_later_state
-from subclass_aot._torch.generator import made_generators as made_generators
-from subclass_aot._torch.generator import reference_to as reference_to
-from subclass_aot._torch.generator import set_generator_state as set_generator_state
-from subclass_aot._torch.generator import state_bytes as state_bytes
-from subclass_aot._torch.generator import state_of_no_seed as state_of_no_seed
-from subclass_aot._torch.generator import state_of_seed as state_of_seed
-from subclass_aot._torch.generator import states_of_generators as states_of_generators
-from subclass_aot._torch.graphs import dismantle as dismantle
-from subclass_aot._torch.graphs import make_graph_module as make_graph_module
-from subclass_aot._torch.higher_order import CarryStructure as CarryStructure
-from subclass_aot._torch.higher_order import dense_flex_attention as dense_flex_attention
-from subclass_aot._torch.higher_order import (
-    higher_order_operators_take_anything as higher_order_operators_take_anything,
+from subclass_aot._torch import (
+    aotautograd,
+    autograd,
+    collectives,
+    dispatch,
+    dynamo,
+    expressions,
+    fake_kernels,
+    generator,
+    graphs,
+    higher_order,
+    inductor,
+    logs,
+    modes,
+    modules,
+    named_operators,
+    operators,
+    plain_subclasses,
+    python_kernels,
+    switches,
+    symbolic,
+    wrappers,
 )
-from subclass_aot._torch.higher_order import structure_of_carry as structure_of_carry
-from subclass_aot._torch.inductor import Compilation as Compilation
-from subclass_aot._torch.inductor import CudaGraphs as CudaGraphs
-from subclass_aot._torch.inductor import compile_with_inductor as compile_with_inductor
-from subclass_aot._torch.inductor import convolution_backend as convolution_backend
-from subclass_aot._torch.inductor import draw_as_inductor as draw_as_inductor
-from subclass_aot._torch.inductor import draws_as_eager as draws_as_eager
-from subclass_aot._torch.inductor import fake_mode as fake_mode
-from subclass_aot._torch.inductor import fake_on_cpu as fake_on_cpu
-from subclass_aot._torch.inductor import fake_over as fake_over
-from subclass_aot._torch.inductor import force_strides as force_strides
-from subclass_aot._torch.inductor import inductor_decompositions as inductor_decompositions
-from subclass_aot._torch.inductor import inductor_modes as inductor_modes
-from subclass_aot._torch.inductor import inductor_switch_names as inductor_switch_names
-from subclass_aot._torch.inductor import inductor_switches as inductor_switches
-from subclass_aot._torch.inductor import load_artifacts as load_artifacts
-from subclass_aot._torch.inductor import looks_channels_last as looks_channels_last
-from subclass_aot._torch.inductor import recorded_artifacts as recorded_artifacts
-from subclass_aot._torch.logs import artifact_log as artifact_log
-from subclass_aot._torch.logs import is_artifact_enabled as is_artifact_enabled
-from subclass_aot._torch.logs import trace_structured as trace_structured
-from subclass_aot._torch.logs import trace_structured_artifact as trace_structured_artifact
-from subclass_aot._torch.modes import modes_put_back as modes_put_back
-from subclass_aot._torch.modules import BUFFERS as BUFFERS
-from subclass_aot._torch.modules import HOW_HOOKS_RUN as HOW_HOOKS_RUN
-from subclass_aot._torch.modules import LISTS_OF_WEIGHTS as LISTS_OF_WEIGHTS
-from subclass_aot._torch.modules import MODULE_HOOKS as MODULE_HOOKS
-from subclass_aot._torch.modules import MODULE_TABLES as MODULE_TABLES
-from subclass_aot._torch.modules import NOT_READ_BY_FORWARD as NOT_READ_BY_FORWARD
-from subclass_aot._torch.modules import PARAMETERS as PARAMETERS
-from subclass_aot._torch.modules import PYTREE_NAMESPACE as PYTREE_NAMESPACE
-from subclass_aot._torch.modules import SUBMODULES as SUBMODULES
-from subclass_aot._torch.modules import HookTable as HookTable
-from subclass_aot._torch.modules import ModuleTable as ModuleTable
-from subclass_aot._torch.modules import TensorTable as TensorTable
-from subclass_aot._torch.modules import buffers_of as buffers_of
-from subclass_aot._torch.modules import has_flat_parameters as has_flat_parameters
-from subclass_aot._torch.modules import is_bookkeeping as is_bookkeeping
-from subclass_aot._torch.modules import is_parallel_wrapper as is_parallel_wrapper
-from subclass_aot._torch.modules import map_tree as map_tree
-from subclass_aot._torch.modules import names_left_out_of as names_left_out_of
-from subclass_aot._torch.modules import pad_packed_sequence as pad_packed_sequence
-from subclass_aot._torch.modules import parallel_forwards as parallel_forwards
-from subclass_aot._torch.modules import parameters_of as parameters_of
-from subclass_aot._torch.modules import recurrent_layers as recurrent_layers
-from subclass_aot._torch.modules import submodules_of as submodules_of
-from subclass_aot._torch.named_operators import operator_named as operator_named
-from subclass_aot._torch.operators import METADATA_QUERIES as METADATA_QUERIES
-from subclass_aot._torch.operators import AnyOperator as AnyOperator
-from subclass_aot._torch.operators import DataDependentOutput as DataDependentOutput
-from subclass_aot._torch.operators import HigherOrderOperator as HigherOrderOperator
-from subclass_aot._torch.operators import Operator as Operator
-from subclass_aot._torch.operators import OperatorPacket as OperatorPacket
-from subclass_aot._torch.operators import Schema as Schema
-from subclass_aot._torch.operators import SchemaArgument as SchemaArgument
-from subclass_aot._torch.operators import call_of as call_of
-from subclass_aot._torch.operators import can_decompose as can_decompose
-from subclass_aot._torch.operators import decomposition_of as decomposition_of
-from subclass_aot._torch.operators import has_composite_implicit_kernel as has_composite_implicit_kernel
-from subclass_aot._torch.operators import has_parts as has_parts
-from subclass_aot._torch.operators import has_reduction_tag as has_reduction_tag
-from subclass_aot._torch.operators import has_shape_by_data as has_shape_by_data
-from subclass_aot._torch.operators import is_factory as is_factory
-from subclass_aot._torch.operators import is_higher_order as is_higher_order
-from subclass_aot._torch.operators import is_inplace as is_inplace
-from subclass_aot._torch.operators import is_overload as is_overload
-from subclass_aot._torch.operators import is_packet as is_packet
-from subclass_aot._torch.operators import overload_name_of as overload_name_of
-from subclass_aot._torch.operators import registered_operators as registered_operators
-from subclass_aot._torch.operators import schema_of as schema_of
-from subclass_aot._torch.plain_subclasses import TracedTensor as TracedTensor
-from subclass_aot._torch.plain_subclasses import as_class as as_class
-from subclass_aot._torch.plain_subclasses import classes_see_again as classes_see_again
-from subclass_aot._torch.plain_subclasses import classes_see_functions as classes_see_functions
-from subclass_aot._torch.plain_subclasses import classes_see_nothing as classes_see_nothing
-from subclass_aot._torch.plain_subclasses import conversions_replaced as conversions_replaced
-from subclass_aot._torch.plain_subclasses import give_up_fronts as give_up_fronts
-from subclass_aot._torch.plain_subclasses import is_front as is_front
-from subclass_aot._torch.plain_subclasses import is_plain_subclass as is_plain_subclass
-from subclass_aot._torch.plain_subclasses import leaf_of as leaf_of
-from subclass_aot._torch.plain_subclasses import leaves_of_fronts as leaves_of_fronts
-from subclass_aot._torch.plain_subclasses import make_front as make_front
-from subclass_aot._torch.plain_subclasses import sees_functions as sees_functions
-from subclass_aot._torch.plain_subclasses import without_torch_function as without_torch_function
-from subclass_aot._torch.python_kernels import in_cpp as in_cpp
-from subclass_aot._torch.python_kernels import python_kernels as python_kernels
-from subclass_aot._torch.switches import are_fake as are_fake
-from subclass_aot._torch.switches import as_recorded as as_recorded
-from subclass_aot._torch.switches import compiling as compiling
-from subclass_aot._torch.switches import devices_untouched as devices_untouched
-from subclass_aot._torch.switches import disable_autocast as disable_autocast
-from subclass_aot._torch.switches import is_any_autocast_enabled as is_any_autocast_enabled
-from subclass_aot._torch.switches import is_cudnn_enabled as is_cudnn_enabled
-from subclass_aot._torch.switches import mode_of_fake_tensors as mode_of_fake_tensors
-from subclass_aot._torch.switches import without_cudnn as without_cudnn
-from subclass_aot._torch.switches import without_mkldnn as without_mkldnn
-from subclass_aot._torch.symbolic import Symbolic as Symbolic
-from subclass_aot._torch.symbolic import as_python as as_python
-from subclass_aot._torch.symbolic import assertions as assertions
-from subclass_aot._torch.symbolic import assumptions as assumptions
-from subclass_aot._torch.symbolic import bindings_of as bindings_of
-from subclass_aot._torch.symbolic import cacheable as cacheable
-from subclass_aot._torch.symbolic import evaluate as evaluate
-from subclass_aot._torch.symbolic import example_of as example_of
-from subclass_aot._torch.symbolic import expression_of as expression_of
-from subclass_aot._torch.symbolic import forget_answers as forget_answers
-from subclass_aot._torch.symbolic import is_checked_by as is_checked_by
-from subclass_aot._torch.symbolic import is_unbacked_asked as is_unbacked_asked
-from subclass_aot._torch.symbolic import new_size as new_size
-from subclass_aot._torch.symbolic import new_unbacked as new_unbacked
-from subclass_aot._torch.symbolic import no_more_guards as no_more_guards
-from subclass_aot._torch.symbolic import original_expression_of as original_expression_of
-from subclass_aot._torch.symbolic import quiet_about_unknowns as quiet_about_unknowns
-from subclass_aot._torch.symbolic import shape_env as shape_env
-from subclass_aot._torch.symbolic import solver_of as solver_of
-from subclass_aot._torch.symbolic import statically_known_true as statically_known_true
-from subclass_aot._torch.symbolic import symbol_and_factor as symbol_and_factor
-from subclass_aot._torch.symbolic import tell_unknowns as tell_unknowns
-from subclass_aot._torch.symbolic import value_ranges as value_ranges
-from subclass_aot._torch.wrappers import JAGGED_VALUES as JAGGED_VALUES
-from subclass_aot._torch.wrappers import NEW_DTYPES as NEW_DTYPES
-from subclass_aot._torch.wrappers import alias_outer_storage as alias_outer_storage
-from subclass_aot._torch.wrappers import apply_to_outer as apply_to_outer
-from subclass_aot._torch.wrappers import context_of_new as context_of_new
-from subclass_aot._torch.wrappers import contiguous_stride as contiguous_stride
-from subclass_aot._torch.wrappers import decorates_constructors as decorates_constructors
-from subclass_aot._torch.wrappers import disable_torch_dispatch as disable_torch_dispatch
-from subclass_aot._torch.wrappers import disabled_torch_function_impl as disabled_torch_function_impl
-from subclass_aot._torch.wrappers import dispatch_keys as dispatch_keys
-from subclass_aot._torch.wrappers import foreign_two_tensor as foreign_two_tensor
-from subclass_aot._torch.wrappers import forget_jagged_dummy as forget_jagged_dummy
-from subclass_aot._torch.wrappers import is_jagged as is_jagged
-from subclass_aot._torch.wrappers import is_nested_int as is_nested_int
-from subclass_aot._torch.wrappers import is_of_torchs_trace as is_of_torchs_trace
-from subclass_aot._torch.wrappers import is_opaque_value as is_opaque_value
-from subclass_aot._torch.wrappers import is_traceable_wrapper_subclass as is_traceable_wrapper_subclass
-from subclass_aot._torch.wrappers import known_lengths_of as known_lengths_of
-from subclass_aot._torch.wrappers import make_wrapper_subclass as make_wrapper_subclass
-from subclass_aot._torch.wrappers import mirrors_requires_grad as mirrors_requires_grad
-from subclass_aot._torch.wrappers import parts_of_jagged as parts_of_jagged
-from subclass_aot._torch.wrappers import parts_of_sparse as parts_of_sparse
-from subclass_aot._torch.wrappers import ragged_dim_of as ragged_dim_of
-from subclass_aot._torch.wrappers import same_number as same_number
-from subclass_aot._torch.wrappers import says_nothing_of_parts as says_nothing_of_parts
-from subclass_aot._torch.wrappers import set_geometry as set_geometry
-from subclass_aot._torch.wrappers import tell_export_constructed as tell_export_constructed
 
-if TYPE_CHECKING:
-    from subclass_aot._torch.wrappers import Wrapper as Wrapper
+__all__ = [
+    "aotautograd",
+    "autograd",
+    "collectives",
+    "dispatch",
+    "dynamo",
+    "expressions",
+    "fake_kernels",
+    "generator",
+    "graphs",
+    "higher_order",
+    "inductor",
+    "logs",
+    "modes",
+    "modules",
+    "named_operators",
+    "operators",
+    "plain_subclasses",
+    "python_kernels",
+    "switches",
+    "symbolic",
+    "wrappers",
+]

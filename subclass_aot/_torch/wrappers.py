@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 
-from subclass_aot._torch import Operator
+from subclass_aot._torch.operators import Operator
 
 make_wrapper_subclass: Any = torch.Tensor._make_wrapper_subclass
 """The only documented way to make a tensor with no storage of its own; every wrapper subclass uses it."""

@@ -9,7 +9,7 @@ from subclass_aot import _torch
 
 def autograd_base(tensor: torch.Tensor) -> torch.Tensor:
     """Returns the tensor whose history a write into `tensor` changes: what it is a view of, or itself."""
-    base: torch.Tensor | None = _torch.base_of(tensor)  # that of a view of a view is the first tensor
+    base: torch.Tensor | None = _torch.autograd.base_of(tensor)  # that of a view of a view is the first tensor
     return tensor if base is None else base
 
 
@@ -24,10 +24,10 @@ def is_autograd_leaf(tensor: torch.Tensor) -> bool:
             return False
     except RuntimeError:
         return False
-    base = _torch.base_of(tensor)
+    base = _torch.autograd.base_of(tensor)
     if base is None or not base.requires_grad:
         return True
-    with _torch.disable_current_modes(), torch.enable_grad():
+    with _torch.dispatch.disable_current_modes(), torch.enable_grad():
         result = _Next.apply(tensor)  # type: ignore[no-untyped-call]  # in a name: its node is gone when it is
         ((node, _),) = result.grad_fn.next_functions
     return node is not None

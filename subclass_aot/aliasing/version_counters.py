@@ -20,4 +20,6 @@ def versions(tensor: torch.Tensor, meta: InnerMeta) -> dict[str, int]:
     >>> versions(torch.ones(2).mul_(2), PlainTensorMeta(0))
     {'': 1}
     """
-    return {path: _torch.version_of(part) for path, part, _ in walk(tensor, meta) if isinstance(part, torch.Tensor)}
+    return {
+        path: _torch.autograd.version_of(part) for path, part, _ in walk(tensor, meta) if isinstance(part, torch.Tensor)
+    }

@@ -65,7 +65,7 @@ def _with_memory_format(meta: AnyMeta, value: object) -> Any:
     if not isinstance(value, torch.Tensor) or not isinstance(meta, PlainTensorMeta | SubclassCreationMeta):
         return meta
     fields = {field.name: getattr(meta, field.name) for field in dataclasses.fields(meta)}
-    fields["memory_format"] = _torch.memory_format_meta(value)
+    fields["memory_format"] = _torch.aotautograd.memory_format_meta(value)
     if isinstance(meta, PlainTensorMeta):
         return _PlainTensorMeta(**fields)
     fields["attrs"] = {name: _with_memory_format(part, getattr(value, name)) for name, part in meta.attrs.items()}

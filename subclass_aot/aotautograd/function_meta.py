@@ -11,7 +11,7 @@ from typing import Any
 import optree
 
 from subclass_aot import _torch
-from subclass_aot._torch import is_traceable_wrapper_subclass
+from subclass_aot._torch.wrappers import is_traceable_wrapper_subclass
 from subclass_aot.aotautograd.arguments import AnyMeta
 from subclass_aot.aotautograd.unwrap import unwrap_tensor_subclasses
 from subclass_aot.errors import PlanError
@@ -166,7 +166,7 @@ def _dense(metas: Sequence[Any]) -> list[Any]:
             slot.meta if isinstance(slot.meta, PlainTensorMeta) else PlainTensorMeta(slot.flat, kinds[slot.kind])
             for slot in IndexMap.of(metas).slots
         ]
-    return [_torch.plain_meta(i) for i in range(sum(map(_count, metas)))]
+    return [_torch.aotautograd.plain_meta(i) for i in range(sum(map(_count, metas)))]
 
 
 def _per_slot(infos: Sequence[Any], metas: Sequence[Any], name: str) -> list[Any]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from subclass_aot import _torch
-from subclass_aot._torch import is_nested_int, is_traceable_wrapper_subclass
+from subclass_aot._torch.wrappers import is_nested_int, is_traceable_wrapper_subclass
 from subclass_aot.aotautograd.arguments import Generated, are_ours, refuse_no_list
 from subclass_aot.descriptors import Descriptor, Inner, InnerSize, InnerStride
 from subclass_aot.errors import PlanError
@@ -145,7 +145,7 @@ class _Words(NamedTuple):
         """
         if isinstance(desc, Descriptor):
             return _Words(Inner, InnerSize, InnerStride)
-        torchs = _torch.descriptors()
+        torchs = _torch.aotautograd.descriptors()
         for kind in ("Input", "Output"):
             if isinstance(desc, getattr(torchs, f"AOT{kind}")):
                 return _Words(*(getattr(torchs, f"Subclass{what}AOT{kind}") for what in ("GetAttr", "Size", "Stride")))

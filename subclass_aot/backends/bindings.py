@@ -19,7 +19,7 @@ _aten = torch.ops.aten
 
 def binding_of(func: Callable[..., Any]) -> Callable[..., Any]:
     """Returns the fastest callable that is `func`."""
-    binding: Callable[..., Any] = BINDINGS.get(func) or _torch.call_of(func)
+    binding: Callable[..., Any] = BINDINGS.get(func) or _torch.operators.call_of(func)
     return binding
 
 

@@ -28,8 +28,8 @@ _aten = torch.ops.aten
 
 def inductor_decompositions() -> Mapping[Any, Callable[..., Any]]:
     """Returns the operators that are replaced in a graph for inductor. See Note [Draws by inductor]."""
-    table: Mapping[Any, Callable[..., Any]] = _torch.inductor_decompositions()
-    return table if _torch.draws_as_eager() else {**table, **_BY_UNIFORM}
+    table: Mapping[Any, Callable[..., Any]] = _torch.inductor.inductor_decompositions()
+    return table if _torch.inductor.draws_as_eager() else {**table, **_BY_UNIFORM}
 
 
 def keep_draws(graph: fx.Graph) -> None:
@@ -62,14 +62,14 @@ _BY_UNIFORM: dict[Any, Callable[..., Any]] = {
 
 
 @functools.cache
-def _as_it_is(func: _torch.Operator) -> _torch.Operator:
+def _as_it_is(func: _torch.operators.Operator) -> _torch.operators.Operator:
     """Returns an operator that does what `func` does, and that inductor knows nothing of."""
     name = func.name().partition("::")[2].replace(".", "_")
-    schema = str(_torch.schema_of(func)).partition("(")[2]
+    schema = str(_torch.operators.schema_of(func)).partition("(")[2]
     tags = (torch.Tag.nondeterministic_seeded,)
     _library.define(f"{name}({schema}", tags=tags)
     _library.impl(name, func, "CompositeExplicitAutograd")
-    made: _torch.Operator = getattr(torch.ops.subclass_aot, name).default
+    made: _torch.operators.Operator = getattr(torch.ops.subclass_aot, name).default
     return made
 
 

@@ -66,7 +66,7 @@ class Fakes:
     @cached_property
     def mode(self) -> Any:
         """Their `FakeTensorMode`, which has a solver."""
-        return _torch.fake_mode(_torch.shape_env() if self._solver is None else self._solver)
+        return _torch.inductor.fake_mode(_torch.symbolic.shape_env() if self._solver is None else self._solver)
 
     @cached_property
     def inputs(self) -> list[Any]:
@@ -89,7 +89,7 @@ class Fakes:
                 if dict.get(meta, "val") is val:
                     dict.__setitem__(meta, "val", fake)
                 if "unbacked" in meta:
-                    meta["unbacked_bindings"] = _torch.bindings_of(self._solver, meta["unbacked"], fake)
+                    meta["unbacked_bindings"] = _torch.symbolic.bindings_of(self._solver, meta["unbacked"], fake)
         for meta in (*self._placeholders, *(meta for meta, _, _ in unread)):
             meta.fakes = None
 
@@ -122,9 +122,9 @@ class Fakes:
 def _outside_of_traces() -> Iterator[None]:
     """Runs the block so that tensors are made as outside of a trace: a `val` may be read while the graph is traced."""
     with (
-        _torch.disable_current_modes(),
-        _torch.without_function_modes(),
-        _torch.without_transforms(),
+        _torch.dispatch.disable_current_modes(),
+        _torch.dispatch.without_function_modes(),
+        _torch.dispatch.without_transforms(),
         torch.inference_mode(False),
     ):
         yield
@@ -142,7 +142,7 @@ def _memory_of(node: fx.Node, metas: Mapping[fx.Node, _Unread]) -> _Memory | Non
         return None
     if node.target is operator.getitem:
         return (metas[args[0]], args[1]) if args[0] in metas else None
-    if not _torch.is_overload(node.target):
+    if not _torch.operators.is_overload(node.target):
         return None
     effects = effects_of(node.target)
     if effects.pure or not effects.returns_view_of:
@@ -242,4 +242,4 @@ def fake_of(spec: Spec, mode: Any, storage: torch.UntypedStorage | None = None) 
     else:
         tensor = torch.empty(0, dtype=spec.dtype, device="meta")
         tensor.set_(storage, spec.offset, spec.size, spec.stride)
-    return _torch.fake_over(mode, tensor, spec.device)
+    return _torch.inductor.fake_over(mode, tensor, spec.device)

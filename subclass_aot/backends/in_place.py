@@ -8,20 +8,20 @@ from subclass_aot import _torch
 
 _aten = torch.ops.aten
 
-VIEW_OF: dict[object, _torch.Operator] = {
+VIEW_OF: dict[object, _torch.operators.Operator] = {
     _aten.select_scatter.default: _aten.select.int,
     _aten.slice_scatter.default: _aten.slice.Tensor,
     _aten.diagonal_scatter.default: _aten.diagonal.default,
 }
 """The view that an operator writes into."""
 
-BACKWARD_OF: dict[object, _torch.Operator] = {
+BACKWARD_OF: dict[object, _torch.operators.Operator] = {
     _aten.select_backward.default: _aten.select.int,
     _aten.slice_backward.default: _aten.slice.Tensor,
 }
 """The view whose gradient an operator computes."""
 
-WRITING: dict[object, _torch.Operator] = {
+WRITING: dict[object, _torch.operators.Operator] = {
     getattr(getattr(_aten, name), overload): getattr(getattr(_aten, f"{name}_"), overload)
     for name, overloads in {
         "index_put": ("default",),
@@ -39,7 +39,7 @@ WRITING: dict[object, _torch.Operator] = {
 }
 """Operators that change a part of their first argument, and their forms that write it."""
 
-OVERWRITING: dict[object, _torch.Operator] = {
+OVERWRITING: dict[object, _torch.operators.Operator] = {
     getattr(getattr(_aten, name), overload): getattr(getattr(_aten, f"{name}_"), overload)
     for overload, names in {
         "default": (

@@ -49,7 +49,7 @@ def sizes_to_pass(inputs: Sequence[object]) -> Sizes:
     Args:
         inputs: Tensors without data, and numbers.
     """
-    given = {_torch.expression_of(x) for x in inputs if isinstance(x, torch.SymInt)}
+    given = {_torch.symbolic.expression_of(x) for x in inputs if isinstance(x, torch.SymInt)}
     found: dict[Any, tuple[int, int, int]] = {}
     needed: set[Any] = set()
     for position, tensor in enumerate(inputs):
@@ -59,12 +59,12 @@ def sizes_to_pass(inputs: Sequence[object]) -> Sizes:
         for dim, size in enumerate(shape):
             if not is_symbolic(size):
                 continue
-            symbol, factor = _torch.symbol_and_factor(_torch.expression_of(size))
+            symbol, factor = _torch.symbolic.symbol_and_factor(_torch.symbolic.expression_of(size))
             if symbol.is_Symbol and symbol not in given and (symbol not in found or factor < found[symbol][2]):
                 found[symbol] = position, dim, factor
         for number in (*shape, *tensor.stride(), tensor.storage_offset()):
             if is_symbolic(number):
-                needed |= _torch.expression_of(number).free_symbols
+                needed |= _torch.symbolic.expression_of(number).free_symbols
     places = list(found.values())
     numbers = [inputs[i].shape[dim] // factor for i, dim, factor in places]  # type: ignore[attr-defined]
     return Sizes(places, numbers, needed <= given | found.keys())
@@ -150,7 +150,7 @@ _CAST: Any = torch.ops.prims.convert_element_type.default
 
 def _origin(node: Argument) -> Argument:
     """Returns the node whose values, moved and copied, a node has."""
-    while isinstance(node, fx.Node) and node.op == "call_function" and _torch.is_overload(node.target):
+    while isinstance(node, fx.Node) and node.op == "call_function" and _torch.operators.is_overload(node.target):
         viewed = next((v[0] for v in effects_of(node.target).returns_view_of if v is not None), None)
         position = _COPIES.get(node.target, viewed)
         if position is None:

@@ -49,7 +49,7 @@ class Memory:
         own = False
         if node.target is operator.getitem:
             sources, own = node.args[:1], node.args[0] in self.own
-        elif _torch.is_overload(node.target):
+        elif _torch.operators.is_overload(node.target):
             viewed = [place[0] for place in effects_of(node.target).returns_view_of if place is not None]
             if viewed:
                 sources, own = (node.args[viewed[0]],), node.args[viewed[0]] in self.own
@@ -63,7 +63,7 @@ class Memory:
                 self._towards[self.root(source)] = self.root(node)
 
 
-def makes_new(func: _torch.Operator) -> bool:
+def makes_new(func: _torch.operators.Operator) -> bool:
     """Returns whether what an operator returns is on new memory, whatever it is given."""
     effects = effects_of(func)
     if func.namespace != "aten" or effects.composite or not effects.pure:

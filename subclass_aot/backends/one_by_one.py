@@ -146,4 +146,8 @@ class _Writer:
 
 
 def _hint(func: Callable[..., Any]) -> str:
-    return str(func).removesuffix(".default") if _torch.is_overload(func) else getattr(func, "__name__", "function")
+    return (
+        str(func).removesuffix(".default")
+        if _torch.operators.is_overload(func)
+        else getattr(func, "__name__", "function")
+    )

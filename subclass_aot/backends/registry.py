@@ -126,27 +126,27 @@ def inductor(mode: str | None = None, **switches: object) -> Backend:
     """
     chosen = dict(switches)
     if mode is not None:
-        modes = _torch.inductor_modes()
+        modes = _torch.inductor.inductor_modes()
         if mode not in modes:
             raise SubclassAotError(_UNKNOWN_MODE.format(mode=mode, names=", ".join(modes)))
         chosen = {**modes[mode], **switches}
     for name in switches:
-        if name not in _torch.inductor_switch_names():
+        if name not in _torch.inductor.inductor_switch_names():
             raise SubclassAotError(_UNKNOWN_SWITCH.format(name=name, near=_near(name)))
 
     def compile(graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> BoxedFunction:
-        with _torch.inductor_switches(chosen):
+        with _torch.inductor.inductor_switches(chosen):
             return _inductor(graph, inputs, is_backward)
 
     def decompositions() -> Mapping[Any, Callable[..., Any]]:
-        with _torch.inductor_switches(chosen):
+        with _torch.inductor.inductor_switches(chosen):
             return inductor_decompositions()
 
     return dataclasses.replace(BACKENDS["inductor"], compile=compile, decompositions=decompositions, artifacts=None)
 
 
 def _near(name: str) -> str:
-    found = difflib.get_close_matches(name, _torch.inductor_switch_names(), n=3)
+    found = difflib.get_close_matches(name, _torch.inductor.inductor_switch_names(), n=3)
     return ", ".join(found) or "see torch._inductor.list_options()"
 
 
@@ -157,7 +157,7 @@ def example_inputs(graph: fx.GraphModule) -> list[Any]:
 
 def _call(compiler: Compiler, graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> BoxedFunction:
     fakes = Fakes(graph, inputs)
-    with _torch.within_tracing(fakes.mode):
+    with _torch.aotautograd.within_tracing(fakes.mode):
         compiled = compiler(graph, fakes.inputs)
     which = "backward" if is_backward else "forward"
     if not callable(compiled):
@@ -165,7 +165,7 @@ def _call(compiler: Compiler, graph: fx.GraphModule, inputs: list[Any], is_backw
         raise CompilerResultError(_NOT_CALLABLE.format(which=which, got=got, compiler=compiler))
     if not _takes(compiled, len(inputs)):
         message = _WRONG_ARGUMENTS.format(
-            which=which, got=compiled, count=len(inputs), compiler=compiler, boxed=_torch.BOXED
+            which=which, got=compiled, count=len(inputs), compiler=compiler, boxed=_torch.aotautograd.BOXED
         )
         raise CompilerResultError(message)
     outputs: Any = graph.graph.output_node().args[0]
@@ -179,7 +179,7 @@ def _takes(compiled: Callable[..., Any], count: int) -> bool:
     except (TypeError, ValueError):  # made by C or C++, as a `ScriptFunction`
         return True
     try:
-        signature.bind(*range(1 if getattr(compiled, _torch.BOXED, False) else count))
+        signature.bind(*range(1 if getattr(compiled, _torch.aotautograd.BOXED, False) else count))
     except TypeError:
         return False
     return True
@@ -194,7 +194,7 @@ def _boxed(compiled: Callable[..., Any], count: int) -> BoxedFunction:
         compiled: What was returned.
         count: How many outputs the graph has.
     """
-    is_boxed = getattr(compiled, _torch.BOXED, False)
+    is_boxed = getattr(compiled, _torch.aotautograd.BOXED, False)
     if is_boxed and count != 1:
         return compiled
     if is_boxed:
@@ -206,7 +206,7 @@ def _as_sequence(outputs: object) -> Any:
     return (outputs,) if isinstance(outputs, torch.Tensor) else outputs
 
 
-@_torch.classes_see_functions()  # compilers may trace again, with proxies, which are of a class
+@_torch.plain_subclasses.classes_see_functions()  # compilers may trace again, with proxies, which are of a class
 def compiled(backend: Backend, graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> BoxedFunction:
     """Returns a compiled graph. Autocast is off while it is compiled: what it would cast was cast when it was recorded.
 
@@ -215,7 +215,7 @@ def compiled(backend: Backend, graph: fx.GraphModule, inputs: list[Any], is_back
     copy.
     """
     given = graph if backend is BACKENDS["eager"] else copied_graph(graph)
-    with _torch.disable_autocast():
+    with _torch.switches.disable_autocast():
         run = backend.compile(given, inputs, is_backward)
     graph.meta[_STRIDES] = given.meta.get(_STRIDES, ())
     return without_autocast(run) if is_backward else run
@@ -225,9 +225,9 @@ def without_autocast(run: BoxedFunction) -> BoxedFunction:
     """Returns `run`, which disables autocast where it is on."""
 
     def run_as_recorded(inputs: list[Any]) -> Sequence[Any]:
-        if not _torch.is_any_autocast_enabled():
+        if not _torch.switches.is_any_autocast_enabled():
             return run(inputs)
-        with _torch.disable_autocast():
+        with _torch.switches.disable_autocast():
             return run(inputs)
 
     return run_as_recorded
@@ -250,7 +250,7 @@ class _Fakes(fx.Interpreter):
         val = node.meta.get("val")
         if node.op == "call_function" and node.meta.get("unbacked"):  # run again, the operator would make other numbers
             val = _with_fakes(val, self.mode)
-            node.meta["unbacked_bindings"] = _torch.bindings_of(self.solver, node.meta["unbacked"], val)
+            node.meta["unbacked_bindings"] = _torch.symbolic.bindings_of(self.solver, node.meta["unbacked"], val)
         elif node.op == "placeholder" or not is_symbolic(val):
             with self.mode:
                 val = super().run_node(node)
@@ -271,25 +271,25 @@ def _inductor(graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> Bo
     solver = solver_of(graph)
     different = any(x is not expected for x, expected in zip(inputs, example_inputs(graph), strict=True))
     written = take_entangled_writes(graph)
-    mode = _torch.fake_mode(_torch.shape_env() if solver is None else solver)
+    mode = _torch.inductor.fake_mode(_torch.symbolic.shape_env() if solver is None else solver)
     fakes = [fake_of(x.spec, mode) if isinstance(x, MetaTensor) else _as_symbol(x, solver) for x in inputs]
     if different:
         take_any_strides(graph)
-    with nullcontext() if solver is None else _torch.python_dispatcher():  # kernels in C++ know no symbols
+    with nullcontext() if solver is None else _torch.dispatch.python_dispatcher():  # kernels in C++ know no symbols
         _Fakes(graph, mode, solver).run(*fakes)
     if different:
         _keep_strides_of_outputs(graph, mode)
     take_casts(graph.graph)
     keep_draws(graph.graph)
     if any(draws(node) for node in graph.graph.nodes):
-        _torch.draw_as_inductor(graph, mode)
+        _torch.inductor.draw_as_inductor(graph, mode)
     sizes = sizes_to_pass(fakes)
     take_sizes(graph, sizes)
     free = graph.meta.get("free_outputs", frozenset())
-    cuda_graphs = graph.meta.get("cuda_graphs") or _torch.CudaGraphs(is_inference=not is_backward)
+    cuda_graphs = graph.meta.get("cuda_graphs") or _torch.inductor.CudaGraphs(is_inference=not is_backward)
     graph.meta = {}  # it would be a part of the key under which inductor keeps what it compiles
-    how = _torch.Compilation(is_backward, static, free, is_cached=sizes.is_complete, cuda_graphs=cuda_graphs)
-    compiled, strides = _torch.compile_with_inductor(graph, [*fakes, *sizes.numbers], mode, how)
+    how = _torch.inductor.Compilation(is_backward, static, free, is_cached=sizes.is_complete, cuda_graphs=cuda_graphs)
+    compiled, strides = _torch.inductor.compile_with_inductor(graph, [*fakes, *sizes.numbers], mode, how)
     graph.meta[_STRIDES] = strides
     return then_write(given_sizes(compiled, sizes), written)
 
@@ -298,8 +298,8 @@ def _as_symbol(number: object, solver: Any) -> Any:
     """Returns a float input as a symbol of its own: inductor has no name for what an expression means."""
     if not isinstance(number, torch.SymFloat):
         return number
-    compound = not _torch.expression_of(number).is_Symbol
-    return _torch.cacheable(_torch.new_unbacked(solver, "float") if compound else number)
+    compound = not _torch.symbolic.expression_of(number).is_Symbol
+    return _torch.symbolic.cacheable(_torch.symbolic.new_unbacked(solver, "float") if compound else number)
 
 
 def _keep_strides_of_outputs(graph: fx.GraphModule, mode: AbstractContextManager[object]) -> None:
@@ -310,7 +310,7 @@ def _keep_strides_of_outputs(graph: fx.GraphModule, mode: AbstractContextManager
         for i, node in enumerate(outputs):
             spec = node.meta.get("spec") if isinstance(node, fx.Node) else None
             if spec is not None and spec.solver is None and node.meta["val"].stride() != spec.stride:
-                outputs[i] = _torch.force_strides(graph.graph, node, spec.stride)
+                outputs[i] = _torch.inductor.force_strides(graph.graph, node, spec.stride)
                 outputs[i].meta = {**node.meta, "val": fake_of(spec, mode)}
     output.args = (tuple(outputs),)
     graph.recompile()
@@ -329,7 +329,7 @@ BACKENDS: dict[str, Backend] = {
         _inductor,
         inductor_decompositions,
         chooses_strides=True,
-        artifacts=Artifacts(_torch.recorded_artifacts, _torch.load_artifacts),
+        artifacts=Artifacts(_torch.inductor.recorded_artifacts, _torch.inductor.load_artifacts),
         fuses=True,
     ),
 }

@@ -292,14 +292,14 @@ def _dtype_of(node: fx.Node) -> torch.dtype | None:
 
 
 def _writes(node: fx.Node) -> bool:
-    return node.op == "call_function" and _torch.is_overload(node.target) and effects_of(node.target).mutates
+    return node.op == "call_function" and _torch.operators.is_overload(node.target) and effects_of(node.target).mutates
 
 
 def _may_be_dropped(node: fx.Node) -> bool:
     """Returns whether an operator does nothing but compute."""
     if node.target is operator.getitem or is_symint(node):
         return True
-    if not _torch.is_overload(node.target) or node.target.namespace != "aten":
+    if not _torch.operators.is_overload(node.target) or node.target.namespace != "aten":
         return False
     effects = effects_of(node.target)
     return not effects.mutates and not effects.random and not has_no_result(node)

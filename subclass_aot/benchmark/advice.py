@@ -56,7 +56,7 @@ def advise(make: Callable[[], torch.Tensor], rows: Sequence[Row]) -> Iterator[Ad
 
 
 def _torch_function(cls: type[torch.Tensor]) -> Iterator[Advice]:
-    if cls.__torch_function__ is not _torch.disabled_torch_function_impl:
+    if cls.__torch_function__ is not _torch.wrappers.disabled_torch_function_impl:
         yield Advice(
             f"{cls.__name__} does not turn __torch_function__ off, so each operator and each read of a property "
             "passes through Python once more",

@@ -62,7 +62,7 @@ def find_maker(target: str) -> Maker:
     except Exception as error:  # of the function or the class that was named
         pass_on_interruption(error)
         raise UnknownClassError(_NO_TENSOR.format(target=target, why=first_line(error))) from error
-    if not _torch.is_traceable_wrapper_subclass(given):
+    if not _torch.wrappers.is_traceable_wrapper_subclass(given):
         why = f"it gives a {type(given).__name__}, which has no __tensor_flatten__"
         raise UnknownClassError(_NO_TENSOR.format(target=target, why=why))
     return Maker(target, make)

@@ -155,7 +155,7 @@ class Arguments:
         for i in range(len(self.values)):
             place = self._first_places[i]
             if isinstance(place, ModulePlace):
-                rank[i] = 0 if place.table == _torch.PARAMETERS else 1
+                rank[i] = 0 if place.table == _torch.modules.PARAMETERS else 1
         order = sorted(range(len(self.values)), key=rank.__getitem__)
         now_at = {before: now for now, before in enumerate(order)}
         values = tuple(self.values[i] for i in order)
@@ -209,7 +209,7 @@ class Arguments:
     def path_of(self, value: int) -> str:
         """Returns what that place is called, as `args[0]` or `self.head.weight`."""
         place, of_view = self.place_of(value)
-        return f"{place.path}.{_torch.BASE}" if of_view else place.path
+        return f"{place.path}.{_torch.autograd.BASE}" if of_view else place.path
 
     @property
     def changing(self) -> tuple[str, ...]:
@@ -315,7 +315,7 @@ class Arguments:
         # A fake has attributes of its own from the start. What else is on it, the program put there.
         for i, value in enumerate(values):
             there = {name for table, entries in put.get(i, ()) for name, _ in entries}
-            public = _torch.is_traceable_wrapper_subclass(value)  # torch notes things on jagged tensors
+            public = _torch.wrappers.is_traceable_wrapper_subclass(value)  # torch notes things on jagged tensors
             tables[id(value)] = [Table("attributes", but=frozenset(vars(value)) - there, public=public)]
             tables[id(value)] += [Table("grad")] * any(table.kind == "grad" for table, _ in put.get(i, ()))
             seen.attributes_of(value, self.path_of(i), True, AccessPath("values", (i,)))
@@ -352,7 +352,7 @@ def _once(tensors: list[torch.Tensor]) -> tuple[tuple[torch.Tensor, ...], tuple[
 
 
 def _refuse_layout(path: str, tensor: torch.Tensor) -> None:
-    if tensor.layout is not torch.strided and not _torch.is_traceable_wrapper_subclass(tensor):
+    if tensor.layout is not torch.strided and not _torch.wrappers.is_traceable_wrapper_subclass(tensor):
         message = _GRADIENT_LAYOUT if path.endswith(".grad") else _LAYOUT
         raise TraceError(message.format(path=path, layout=tensor.layout))
 

@@ -70,7 +70,11 @@ def refuse_unknown_parts(path: str, tensor: torch.Tensor) -> None:
     Raises:
         TraceError: `path` is such a tensor.
     """
-    if type(tensor) not in _KNOWN and not isinstance(tensor, MetaTensor) and _torch.says_nothing_of_parts(tensor):
+    if (
+        type(tensor) not in _KNOWN
+        and not isinstance(tensor, MetaTensor)
+        and _torch.wrappers.says_nothing_of_parts(tensor)
+    ):
         raise TraceError(_UNKNOWN_PARTS.format(path=path, cls=type(tensor).__name__))
 
 
@@ -87,7 +91,7 @@ def reads_are_refused() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if _torch.is_unbacked_asked(error):
+        if _torch.symbolic.is_unbacked_asked(error):
             number = str(error).split("expression ")[-1].split("(unhinted")[0].strip()
             raise DataDependentError(_UNKNOWN.format(line=user_line_of(error), number=number)) from error
         if isinstance(error, TraceError) or not any(text in str(error) for text in _TORCH_SAYS):

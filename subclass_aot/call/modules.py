@@ -34,11 +34,13 @@ def new_modules(objects: Objects, known: list[tuple[str, torch.nn.Module]]) -> l
                 fresh.append((f"{path}.{name}" if name else path, submodule))
     for path, module in fresh:
         kind = type(module).__name__
-        if _torch.has_flat_parameters(module):  # these are views of one tensor, and no others can stand for them
-            refuse_parallel(module, _torch.is_parallel_wrapper(module))
+        if _torch.modules.has_flat_parameters(
+            module
+        ):  # these are views of one tensor, and no others can stand for them
+            refuse_parallel(module, _torch.modules.is_parallel_wrapper(module))
         if isinstance(module, torch.jit.ScriptModule):
             raise PlanError(_SCRIPTED.format(path=path, kind=kind))
-        tensors = (*_torch.parameters_of(module).values(), *_torch.buffers_of(module).values())
+        tensors = (*_torch.modules.parameters_of(module).values(), *_torch.modules.buffers_of(module).values())
         if any(map(torch.nn.parameter.is_lazy, tensors)):
             raise PlanError(_LAZY.format(path=path, kind=kind))
         objects.root(module, path, True)
@@ -49,7 +51,7 @@ def new_modules(objects: Objects, known: list[tuple[str, torch.nn.Module]]) -> l
 def places_of(modules: list[tuple[str, torch.nn.Module]]) -> Iterator[tuple[ModulePlace, torch.Tensor]]:
     """Yields the parameters and buffers of modules."""
     for path, module in modules:
-        for table in (_torch.PARAMETERS, _torch.BUFFERS):
+        for table in (_torch.modules.PARAMETERS, _torch.modules.BUFFERS):
             for name, tensor in getattr(module, table).items():
                 if tensor is not None:
                     yield ModulePlace(module, table, name, f"{path}.{name}"), tensor

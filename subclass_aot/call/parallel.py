@@ -43,8 +43,8 @@ def refuse_parallel_method(fn: Callable[..., Any]) -> None:
     while isinstance(fn, functools.partial):
         fn = fn.func
     owner = getattr(fn, "__self__", None)
-    if isinstance(owner, torch.nn.Module) and isinstance(owner, tuple(_torch.parallel_forwards())):
-        refuse_parallel(owner, _torch.is_parallel_wrapper(owner))
+    if isinstance(owner, torch.nn.Module) and isinstance(owner, tuple(_torch.modules.parallel_forwards())):
+        refuse_parallel(owner, _torch.modules.is_parallel_wrapper(owner))
 
 
 @contextmanager
@@ -58,11 +58,11 @@ def parallel_modules_are_refused() -> Iterator[None]:
 
     def refuse(module: torch.nn.Module, args: tuple[object, ...]) -> None:
         if threading.get_ident() == thread:
-            refuse_parallel(module, _torch.is_parallel_wrapper(module))
+            refuse_parallel(module, _torch.modules.is_parallel_wrapper(module))
 
     handle = torch.nn.modules.module.register_module_forward_pre_hook(refuse)
     with PutBack(handle.remove), ExitStack() as stack:
-        for cls in _torch.parallel_forwards():
+        for cls in _torch.modules.parallel_forwards():
             stack.enter_context(_observed(cls, refuse))
         yield
 

@@ -22,7 +22,7 @@ class ModulePlace:
     """A parameter or buffer of a module."""
 
     module: torch.nn.Module
-    table: _torch.TensorTable
+    table: _torch.modules.TensorTable
     name: str
     path: str
 

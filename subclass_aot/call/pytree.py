@@ -12,7 +12,7 @@ from subclass_aot import _torch
 from subclass_aot.objects import Objects, refuse_key
 from subclass_aot.tables import is_object
 
-NAMESPACE = _torch.PYTREE_NAMESPACE
+NAMESPACE = _torch.modules.PYTREE_NAMESPACE
 """The optree namespace: what torch knows as a pytree is one here; `torch.utils._pytree.register_pytree_node` adds
 one."""
 

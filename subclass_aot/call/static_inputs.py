@@ -31,13 +31,13 @@ def mark_static_address(tensor: _Tensor) -> _Tensor:
     >>> is_marked(weight), is_marked(torch.ones(2))
     (True, False)
     """
-    _torch.mark_static_address(tensor)
+    _torch.dynamo.mark_static_address(tensor)
     return tensor
 
 
 def is_marked(tensor: torch.Tensor) -> bool:
     """Returns whether `mark_static_address`, here or in torch, was called on `tensor`."""
-    return _torch.has_static_address(tensor)
+    return _torch.dynamo.has_static_address(tensor)
 
 
 def static_values(arguments: Arguments) -> frozenset[int]:

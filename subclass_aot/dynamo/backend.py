@@ -80,15 +80,15 @@ def backend(
     """
     chosen = _options(options or {}, mode)
     gm = as_called(gm)
-    is_seen = not any(_torch.is_plain_subclass(type(x)) for x in example_inputs)
-    if _torch.is_precompiling():
+    is_seen = not any(_torch.plain_subclasses.is_plain_subclass(type(x)) for x in example_inputs)
+    if _torch.dynamo.is_precompiling():
         from subclass_aot.dynamo.precompiled import precompiled  # which brings Dynamo
 
         return precompiled(Captured.of(gm, example_inputs), example_inputs, chosen, is_seen)
     later: Callable[..., Any] = CompiledFunction(gm, chosen)
     if not is_seen:  # what the functions of classes do is in the graph
         later = _unseen_by_classes(later)
-    if any(isinstance(x, torch.Tensor) and _torch.is_jagged(type(x)) for x in example_inputs):
+    if any(isinstance(x, torch.Tensor) and _torch.wrappers.is_jagged(type(x)) for x in example_inputs):
         return later  # their nested ints are Dynamo's, and mean nothing outside its fakes
     if any(node.target is assign_data for node in gm.graph.nodes):
         return later  # Dynamo's fakes have other sizes by now
@@ -96,13 +96,13 @@ def backend(
     if captured.loses_sizes:
         return later
     try:
-        with _torch.without_torch_function():
+        with _torch.plain_subclasses.without_torch_function():
             compiled = _compile(captured, example_inputs, chosen)
     except (Retrace, DataDependentError):  # with the gradients of inputs, or for the values of each call
         return later
     except Exception as error:  # of the function's, or of the compiler's
         pass_on_interruption(error)
-        if _torch.current_solver() is None:
+        if _torch.dynamo.current_solver() is None:
             raise
         return later  # which compiles for these sizes alone what fails with symbols, or raises the same
     call, tensors, minds_inference = compiled.call, compiled.tensors, compiled.minds_inference
@@ -124,7 +124,7 @@ def _unseen_by_classes(function: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a function that runs where classes do not see functions of torch."""
 
     def run(*args: object) -> Any:
-        with _torch.without_torch_function():
+        with _torch.plain_subclasses.without_torch_function():
             return function(*args)
 
     return run
@@ -142,7 +142,7 @@ def _options(given: Mapping[str, object], mode: str | None) -> Options:
     mode = given.get(_MODE, mode)  # type: ignore[assignment]
     mode = None if mode == "default" else mode
     for name in switches:
-        if name not in _torch.inductor_switch_names():
+        if name not in _torch.inductor.inductor_switch_names():
             raise SubclassAotError(_UNKNOWN_OPTION.format(name=name, names=", ".join((*names, _MODE))))
     if mode is not None or switches:
         compiler = options.setdefault("fw_compiler", "inductor")
@@ -177,7 +177,7 @@ def _compile(captured: Captured, example_inputs: Sequence[object], options: Opti
         DataDependentError: It reads values.
     """
     arguments = Arguments.of(nothing, captured.inputs.tensors(example_inputs), {})
-    solver = _torch.current_solver()
+    solver = _torch.dynamo.current_solver()
     sizes = GivenSizes(solver, captured.examples)
 
     def begin(with_grad: bool, failure: Exception | None) -> Attempt | None:

@@ -39,7 +39,10 @@ class Inputs:
     def tensors(self, inputs: Sequence[Any]) -> tuple[torch.Tensor, ...]:
         """Returns the inputs of a call as tensors."""
         here = [i for i in range(len(inputs)) if self.sources[i] is not None]
-        return (*(sized(_torch.example_of(inputs[i])) if i in self.numbers else inputs[i] for i in here), *self.held)
+        return (
+            *(sized(_torch.symbolic.example_of(inputs[i])) if i in self.numbers else inputs[i] for i in here),
+            *self.held,
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,7 +82,7 @@ class Captured:
                 known[i] = real
             elif not here and symbols_of(example) <= told:
                 known[i] = example
-            elif not here and _torch.example_of(example) < 2:  # which is no symbol anywhere
+            elif not here and _torch.symbolic.example_of(example) < 2:  # which is no symbol anywhere
                 known[i] = int(example)
             elif not here:
                 numbers.add(i)
@@ -129,7 +132,7 @@ def _loses_sizes(example: torch.Tensor, outermost: bool) -> bool:
     It makes symbols for the outermost wrapper and for leaves. A class that does not compute its size from its inner
     tensors, as `DTensor` does not, is given that of the call.
     """
-    if not _torch.is_traceable_wrapper_subclass(example):
+    if not _torch.wrappers.is_traceable_wrapper_subclass(example):
         return False
     inner = [getattr(example, name) for name in example.__tensor_flatten__()[0]]
     parts = [x for part in inner for x in optree.tree_leaves(part) if isinstance(x, torch.Tensor)]

@@ -76,8 +76,8 @@ _LOWERS = "_lower_version_count_by_1"
 
 def _checkpoint(body: fx.GraphModule, *args: object, **kwargs: object) -> Any:
     """Calls `torch.utils.checkpoint.checkpoint` as the program did."""
-    known, given = _torch.checkpoint_keywords(kwargs)
-    context_fn = _torch.context_of_checkpoint(body)
+    known, given = _torch.dynamo.checkpoint_keywords(kwargs)
+    context_fn = _torch.dynamo.context_of_checkpoint(body)
     if context_fn is not None:
         known["context_fn"] = context_fn
     known["use_reentrant"] = False  # as Dynamo has it, whichever it was

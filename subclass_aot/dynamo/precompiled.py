@@ -39,7 +39,7 @@ class _OfGraph(CompiledFunction[..., Any]):
         write_file(path, nothing, self._options, [*self._specializations])
 
 
-class Precompiled(_torch.serializable_callable()):  # type: ignore[misc]
+class Precompiled(_torch.dynamo.serializable_callable()):  # type: ignore[misc]
     """The object that torch calls, and writes to a file.
 
     Args:
@@ -77,7 +77,7 @@ class Precompiled(_torch.serializable_callable()):  # type: ignore[misc]
         tensors = self.inputs.tensors(args)
         if self.sees_classes:
             return self.function(*tensors)
-        with _torch.without_torch_function():
+        with _torch.plain_subclasses.without_torch_function():
             return self.function(*tensors)
 
 
@@ -103,7 +103,7 @@ class _OfTensors:
             sizes = example.shape if isinstance(example, torch.Tensor) else (example,)
             for dim, size in enumerate(sizes):
                 if is_symbolic(size):
-                    self._places.setdefault(_torch.expression_of(size), (position, dim))
+                    self._places.setdefault(_torch.symbolic.expression_of(size), (position, dim))
 
     @property
     def __name__(self) -> str:
@@ -112,7 +112,9 @@ class _OfTensors:
     def __call__(self, *tensors: torch.Tensor) -> Any:
         values = {symbol: tensors[position].shape[dim] for symbol, (position, dim) in self._places.items()}
         known = {
-            i: _torch.evaluate(_torch.expression_of(number), values) if is_symbolic(number) else number
+            i: _torch.symbolic.evaluate(_torch.symbolic.expression_of(number), values)
+            if is_symbolic(number)
+            else number
             for i, number in self._captured.known.items()
         }
         return dataclasses.replace(self._captured, known=known)(*tensors)

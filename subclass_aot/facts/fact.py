@@ -173,7 +173,7 @@ class Hooks(NamedTuple):
     @staticmethod
     def of(module: torch.nn.Module, table: str) -> Hooks:
         """Reads those in one table of a module."""
-        hooks, notes = getattr(module, table), {name: vars(module)[name] for name in _torch.HOW_HOOKS_RUN}
+        hooks, notes = getattr(module, table), {name: vars(module)[name] for name in _torch.modules.HOW_HOOKS_RUN}
         how = [[name for name, note in notes.items() if note is True or note and number in note] for number in hooks]
         return Hooks(tuple(hooks), tuple(map(Code.of, hooks.values())), tuple(map(" ".join, how)))
 

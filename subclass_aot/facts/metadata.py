@@ -24,7 +24,7 @@ def metadata_of(tensor: torch.Tensor, path: str, places: Mapping[str, str], is_l
         is_leaf: Whether it is a leaf of autograd's graph; None where that makes no difference.
     """
     strides = tensor.stride() if tensor.layout is torch.strided else ()
-    is_wrapper = _torch.is_traceable_wrapper_subclass(tensor)
+    is_wrapper = _torch.wrappers.is_traceable_wrapper_subclass(tensor)
     inner: tuple[tuple[str, Inner], ...] = ()
     context: Context | tuple[tuple[str, Constant], ...] = ()
     if is_wrapper:
@@ -35,7 +35,7 @@ def metadata_of(tensor: torch.Tensor, path: str, places: Mapping[str, str], is_l
     return Metadata(
         Code.of(type(tensor)), _numbers(tensor.shape, f"{path}.size", places),
         _numbers(strides, f"{path}.stride", places), tensor.dtype, tensor.device, tensor.layout, tensor.requires_grad,
-        is_leaf, str(_torch.dispatch_keys(tensor)), tensor.is_inference(), inner, context,
+        is_leaf, str(_torch.wrappers.dispatch_keys(tensor)), tensor.is_inference(), inner, context,
     )  # fmt: skip
 
 

@@ -30,7 +30,7 @@ def _global_state() -> Modes:
     deterministic = torch.get_deterministic_debug_mode()
     fills = bool(deterministic) and torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     autocast: tuple[torch.dtype, ...] = ()
-    if _torch.is_any_autocast_enabled():
+    if _torch.switches.is_any_autocast_enabled():
         autocast = tuple(torch.get_autocast_dtype(d) for d in AUTOCAST_DEVICES if torch.is_autocast_enabled(d))
     return (
         torch.is_grad_enabled(),
@@ -39,8 +39,8 @@ def _global_state() -> Modes:
         deterministic,
         fills,
         autocast,
-        _torch.function_modes() if _torch.number_of_function_modes() else (),
-        _torch.inside_transform(),
+        _torch.dispatch.function_modes() if _torch.dispatch.number_of_function_modes() else (),
+        _torch.dispatch.inside_transform(),
     )
 
 

@@ -119,11 +119,11 @@ class _Reader:
     def module(self, path: str, module: torch.nn.Module) -> Iterator[Fact]:
         """Yields what a module has by name; the tensors and the submodules have facts of their own."""
         of_call = self.origins.of_module(module)
-        tables = (("parameters", _torch.parameters_of(module)), ("buffers", _torch.buffers_of(module)))
+        tables = (("parameters", _torch.modules.parameters_of(module)), ("buffers", _torch.modules.buffers_of(module)))
         names = tuple((kind, *sorted((name, x is None) for name, x in table.items())) for kind, table in tables)
         yield Fact(path, Kind.NAMES, names, of_call)
         paths = {id(known): where for where, known in reversed(self.arguments.modules)}
-        children = sorted((name, paths.get(id(child))) for name, child in _torch.submodules_of(module).items())
+        children = sorted((name, paths.get(id(child))) for name, child in _torch.modules.submodules_of(module).items())
         yield Fact(path, Kind.CHILDREN, tuple(children), of_call)
 
     def tensors(self) -> Iterator[Fact]:
@@ -159,7 +159,7 @@ class _Reader:
         yield from self.beginnings()
         views = zip(arguments.views, arguments.view_of, arguments.paths_of_views, strict=True)
         for position, (view, base, path) in enumerate(views, len(arguments.values)):
-            rules = _torch.view_rules(view) if _torch.is_view(view) else None
+            rules = _torch.autograd.view_rules(view) if _torch.autograd.is_view(view) else None
             yield Fact(path, Kind.VIEW, (rules, arguments.path_of(base)), within=str(position))
         if self.scope.writes:
             yield from self.memory()

@@ -42,7 +42,7 @@ def is_wrapper(value: object) -> bool:
 
     A distributed tensor is, if it is one of wrappers.
     """
-    if not _torch.is_traceable_wrapper_subclass(value) or _torch.is_jagged(type(value)):
+    if not _torch.wrappers.is_traceable_wrapper_subclass(value) or _torch.wrappers.is_jagged(type(value)):
         return False
     return is_wrapper(value.to_local()) if is_distributed(value) else True  # type: ignore[attr-defined]
 

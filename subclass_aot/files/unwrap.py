@@ -137,7 +137,7 @@ class _Unwrapping:
 
 def _size_and_dtype(tensor: torch.Tensor, place: str) -> dict[str, Json]:
     """Returns size, stride and dtype as JSON."""
-    if _torch.is_jagged(type(tensor)) or any(not isinstance(size, int) for size in tensor.shape):
+    if _torch.wrappers.is_jagged(type(tensor)) or any(not isinstance(size, int) for size in tensor.shape):
         raise StateDictError(
             f"{place} has the size {tuple(tensor.shape)}, which is not made of numbers. Of a jagged tensor, hold "
             "values() and offsets() as inner tensors"

@@ -34,7 +34,7 @@ def read_by(value: Any, meta: Any, *, append_symints: bool, where: str) -> Itera
         PlanError: It is of another class, or has other inner tensors.
     """
     if not is_of_wrapper(meta):
-        if _torch.is_traceable_wrapper_subclass(value):
+        if _torch.wrappers.is_traceable_wrapper_subclass(value):
             checks.wrong_class(value, torch.Tensor, where)
         yield value
         return
@@ -103,7 +103,7 @@ class _Rebuild:
         size, stride = (self.numbers(meta, kind, inner, where) for kind in ("size", "stride"))
         made = _class_of(meta).__tensor_unflatten__(inner, meta.meta, size, stride)  # type: ignore[attr-defined]
         if not self.is_runtime and meta.original_subclass is not None:
-            _torch.mirror_autograd(meta.original_subclass, made)
+            _torch.aotautograd.mirror_autograd(meta.original_subclass, made)
         return made
 
     def numbers(self, meta: Any, kind: str, inner: dict[str, Any], where: str) -> Any:
@@ -131,4 +131,4 @@ def _class_of(meta: Any) -> type[torch.Tensor]:
 
 def _is_symbolic(number: object) -> bool:
     """Returns whether a size in a meta has a slot: a placeholder, or in AOTAutograd's metas before a call, a symbol."""
-    return number is SYMBOLIC or isinstance(number, torch.SymInt) and not _torch.is_nested_int(number)
+    return number is SYMBOLIC or isinstance(number, torch.SymInt) and not _torch.wrappers.is_nested_int(number)

@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from subclass_aot._torch import is_traceable_wrapper_subclass
+from subclass_aot._torch.wrappers import is_traceable_wrapper_subclass
 from subclass_aot.errors import LeafCountError, PlanError
 
 

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import torch
 
-from subclass_aot._torch import is_nested_int, same_number
+from subclass_aot._torch.wrappers import is_nested_int, same_number
 
 _PLAIN: dict[type, Callable[[Any], object]] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 

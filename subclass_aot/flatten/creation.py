@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
-from subclass_aot._torch import is_opaque_value, is_traceable_wrapper_subclass, mirrors_requires_grad
+from subclass_aot._torch.wrappers import is_opaque_value, is_traceable_wrapper_subclass, mirrors_requires_grad
 from subclass_aot.errors import InnerTensorError, PlanError
 from subclass_aot.flatten.contexts import patterned
 from subclass_aot.flatten.metas import (
@@ -91,10 +91,10 @@ class _Walk:
         if not isinstance(value, torch.Tensor):
             return PlainTensorMeta(self.take(value), type(value))
         # A plan made on fake tensors serves real ones: those of torch's tracers are dense.
-        cls = type(value) if _torch.is_plain_subclass(type(value)) else torch.Tensor
+        cls = type(value) if _torch.plain_subclasses.is_plain_subclass(type(value)) else torch.Tensor
         if type(value) is torch.nn.Parameter:
             cls = torch.nn.Parameter
-        return PlainTensorMeta(self.take(_torch.leaf_of(value)), cls, value.dtype)
+        return PlainTensorMeta(self.take(_torch.plain_subclasses.leaf_of(value)), cls, value.dtype)
 
     def wrapper(self, value: torch.Tensor, where: str) -> SubclassCreationMeta:
         start = len(self.slots)

@@ -14,15 +14,9 @@ from typing import Any, Final
 import torch
 
 from subclass_aot import hooks
-from subclass_aot._torch import (
-    HAS_WAITED,
-    as_class,
-    context_of_new,
-    contiguous_stride,
-    is_plain_subclass,
-    make_wrapper_subclass,
-    waits_when_read,
-)
+from subclass_aot._torch.collectives import HAS_WAITED, waits_when_read
+from subclass_aot._torch.plain_subclasses import as_class, is_plain_subclass
+from subclass_aot._torch.wrappers import context_of_new, contiguous_stride, make_wrapper_subclass
 from subclass_aot.codegen import Source
 from subclass_aot.declaration import Declaration, attributes_of
 from subclass_aot.flatten import checks

@@ -30,7 +30,7 @@ from typing import Any, Final, TypeAlias
 
 import torch
 
-from subclass_aot._torch import is_nested_int
+from subclass_aot._torch.wrappers import is_nested_int
 from subclass_aot.flatten import contexts
 
 SYMBOLIC: Final = None

@@ -92,7 +92,7 @@ class Replayed:
         What makes those takes its place. It does not refer to this object, which would then wait for the collector.
         """
         profiled = sys.getprofile() is not None  # there is one place for a profiler, and one in C cannot be put back
-        if profiled or _torch.dispatch_modes() or not all(map(_is_real, inner)):
+        if profiled or _torch.dispatch.dispatch_modes() or not all(map(_is_real, inner)):
             return self._by_itself(*inner)
         cls, context, size, stride = self._cls, self._context, self._size, self._stride
         held = dict(zip(self._names, inner, strict=True))
@@ -132,7 +132,7 @@ def _unflatten(
 
 def _is_real(tensor: Any) -> bool:
     """Returns whether a tensor has data, or each inner tensor of a wrapper."""
-    if _torch.is_traceable_wrapper_subclass(tensor):
+    if _torch.wrappers.is_traceable_wrapper_subclass(tensor):
         return all(_is_real(getattr(tensor, name)) for name in tensor.__tensor_flatten__()[0])
     return type(tensor) in (torch.Tensor, torch.nn.Parameter)
 
@@ -141,7 +141,7 @@ def _unlike_others(cls: type[torch.Tensor]) -> str | None:
     """Returns why the attributes of a class cannot be set one by one; None if they can."""
     if getattr(cls, "__wrapper_replay__", True) is False:
         return "the class says __wrapper_replay__ = False"
-    if _torch.mirrors_requires_grad(cls):
+    if _torch.wrappers.mirrors_requires_grad(cls):
         return "it sets requires_grad on its inner tensors"
     for base in cls.__mro__[: cls.__mro__.index(torch.Tensor)]:
         for name in ("__setattr__", "__del__"):
@@ -196,7 +196,7 @@ def _writer(names: tuple[str, ...], attributes: tuple[str, ...]) -> Callable[...
         if tensors:
             unlike = " or ".join(f"{tensor}.storage_offset() or {tensor}.requires_grad" for tensor in tensors.values())
             source.line(f"if {unlike}: return by_itself({inner})")
-        make = source.const(_torch.make_wrapper_subclass, "make_wrapper_subclass")
+        make = source.const(_torch.wrappers.make_wrapper_subclass, "make_wrapper_subclass")
         source.line(f"made = {make}(cls, size, stride, None, None, dtype, layout, device)")
         pairs = ", ".join(f"{name!r}: {(tensors | others)[name]}" for name in attributes)
         source.line(f"made.__dict__.update({{{pairs}}})")
@@ -239,11 +239,11 @@ _PROPERTIES = (
 
 
 def _properties(tensor: torch.Tensor) -> tuple[object, ...]:
-    with _torch.disable_torch_function():
-        version = None if tensor.is_inference() else _torch.version_of(tensor)
+    with _torch.dispatch.disable_torch_function():
+        version = None if tensor.is_inference() else _torch.autograd.version_of(tensor)
         return (
             type(tensor), tensor.size(), tensor.stride(), tensor.storage_offset(), tensor.dtype, tensor.device,
             tensor.layout, tensor.requires_grad, tensor.is_leaf, version,
-            tensor.untyped_storage().nbytes(), tensor.is_conj(), tensor.is_neg(), _torch.is_view(tensor),
-            tensor.is_inference(), _torch.dispatch_keys(tensor),
+            tensor.untyped_storage().nbytes(), tensor.is_conj(), tensor.is_neg(), _torch.autograd.is_view(tensor),
+            tensor.is_inference(), _torch.wrappers.dispatch_keys(tensor),
         )  # fmt: skip

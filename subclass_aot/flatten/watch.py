@@ -48,7 +48,7 @@ class _Seen:
             self.ran[frame.f_code] = frame.f_globals
 
 
-class _Operators(_torch.DispatchMode):
+class _Operators(_torch.dispatch.DispatchMode):
     """Notes operators, and lets them run."""
 
     def __init__(self, seen: list[object]) -> None:
@@ -83,14 +83,14 @@ def _effects(seen: _Seen, ours: set[types.CodeType], attributes: frozenset[str])
     for func in seen.operators:
         yield f"it calls {func}"
     for name, code in seen.called:
-        if name not in _PURE and code not in ours and not _torch.decorates_constructors(code.co_filename):
+        if name not in _PURE and code not in ours and not _torch.wrappers.decorates_constructors(code.co_filename):
             yield f"{code.co_name} calls {name}, in C"
     for key in seen.changed:
         if sys.getrefcount(seen.changed[key]) > _ONLY_HERE:
             yield "it changes a container that others have"
     inside = {constant for code in seen.ran for constant in code.co_consts if isinstance(constant, types.CodeType)}
     for code, names in seen.ran.items():
-        if code not in ours and not _torch.decorates_constructors(code.co_filename):
+        if code not in ours and not _torch.wrappers.decorates_constructors(code.co_filename):
             yield from _stores(code, names, attributes)
             closure = [] if code in inside else [name for name in code.co_freevars if name != "__class__"]
             yield from (f"{code.co_name} reads {name} of its closure" for name in closure)

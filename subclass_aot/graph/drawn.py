@@ -70,7 +70,7 @@ torch.library.register_fake(
 )
 
 
-def drawn(func: _torch.Operator) -> _torch.Operator:
+def drawn(func: _torch.operators.Operator) -> _torch.operators.Operator:
     """Gives the operator that draws as `func` does, from a state. See Note [States as values].
 
     It takes the state before the arguments of `func`. It gives the results that are no arguments of `func`, then a copy
@@ -78,8 +78,8 @@ def drawn(func: _torch.Operator) -> _torch.Operator:
     """
     if func in _variants:
         return _variants[func]  # type: ignore[no-any-return]
-    space, name = _torch.schema_of(func).name.split("::")
-    name = "__".join([PREFIX, space, name, _torch.overload_name_of(func) or "default"])
+    space, name = _torch.operators.schema_of(func).name.split("::")
+    name = "__".join([PREFIX, space, name, _torch.operators.overload_name_of(func) or "default"])
 
     def run(state: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         args, kwargs, copies = _with_copies(func, args, kwargs)
@@ -95,7 +95,7 @@ def drawn(func: _torch.Operator) -> _torch.Operator:
     _library.define(name + _schema(func))
     _library.impl(name, run, "CompositeExplicitAutograd")
     torch.library.register_fake(f"subclass_aot::{name}", shapes, lib=_library)
-    variant: _torch.Operator = getattr(torch.ops.subclass_aot, name).default
+    variant: _torch.operators.Operator = getattr(torch.ops.subclass_aot, name).default
     register_meta(variant)(shapes)
     _variants[func] = variant
     return variant
@@ -109,7 +109,9 @@ def name_of_drawn(func: object) -> str | None:
     return None if draws is None else f"{PREFIX} {draws}"
 
 
-def drawn_named(name: str, operator_named: Callable[[str], _torch.Operator]) -> _torch.Operator | None:
+def drawn_named(
+    name: str, operator_named: Callable[[str], _torch.operators.Operator]
+) -> _torch.operators.Operator | None:
     """Gives the operator of such a name; None if it is none.
 
     Args:
@@ -123,7 +125,7 @@ def drawn_named(name: str, operator_named: Callable[[str], _torch.Operator]) -> 
     return drawn(func) if func is not None and effects_of(func).random else None
 
 
-def _with_copies(func: _torch.Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def _with_copies(func: _torch.operators.Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Gives arguments with copies of those that are written, and these copies."""
     given, named, copies = list(args), dict(kwargs), []
     for position, name in effects_of(func).writes:
@@ -138,16 +140,16 @@ def _with_copies(func: _torch.Operator, args: Sequence[Any], kwargs: Mapping[str
     return given, named, copies
 
 
-def _new(func: _torch.Operator, made: Any) -> list[Any]:
+def _new(func: _torch.operators.Operator, made: Any) -> list[Any]:
     """Lists those of the results that are no arguments."""
     results = made if isinstance(made, tuple) else (made,)
     written = effects_of(func).returns_written
     return [x for x, place in zip(results, written, strict=True) if place is None]
 
 
-def _schema(func: _torch.Operator) -> str:
+def _schema(func: _torch.operators.Operator) -> str:
     """Returns the schema, less what it says of writes."""
-    schema = _torch.schema_of(func)
+    schema = _torch.operators.schema_of(func)
     arguments = re.sub(r"\(\w+!?\)", "", str(schema).split("(", 1)[1].rsplit(") -> ", 1)[0])
     kinds = [
         str(kind.type)

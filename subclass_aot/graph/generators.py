@@ -39,7 +39,7 @@ class States(NamedTuple):
 
 def generators() -> States:
     """Returns the states as they are."""
-    with _torch.disable_current_modes():
+    with _torch.dispatch.disable_current_modes():
         cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
         return States(torch.default_generator.get_state(), cuda)
 

@@ -141,7 +141,7 @@ class Looks:
         self._run = _Run({}, _NO_STATES)
         self._unbacked = {}
 
-    def are_wanted(self, func: _torch.Operator, tensor: torch.Tensor, line: str, has_symbols: bool) -> bool:
+    def are_wanted(self, func: _torch.operators.Operator, tensor: torch.Tensor, line: str, has_symbols: bool) -> bool:
         """Returns whether an operator that needs values gets those of the call; else its result is a symbol.
 
         Args:
@@ -181,15 +181,15 @@ class Looks:
             result: What the operator that made them gave.
             value: Gives what it gives in the call.
         """
-        symbols = {_torch.expression_of(n) for n in symints}
+        symbols = {_torch.symbolic.expression_of(n) for n in symints}
         for path, number in _numbers_in(result):
-            symbol, factor = _torch.symbol_and_factor(_torch.expression_of(number))
+            symbol, factor = _torch.symbolic.symbol_and_factor(_torch.symbolic.expression_of(number))
             if symbol in symbols:
                 found = partial(_number_at, path, factor, value)
                 self._unbacked.setdefault(symbol, found)
         if not is_symbolic(result):
             for number in [n for n in symints if isinstance(n, torch.SymInt)]:
-                size = self.of_symbol(_torch.expression_of(number))
+                size = self.of_symbol(_torch.symbolic.expression_of(number))
                 if size is not None:
                     _assume_small_or_not(number, size)
 
@@ -222,7 +222,7 @@ class _Run:
         if not written <= self._written:  # from the start, with copies of what is written
             self._values, self._done, self._random = {}, set(), self._start
             self._written |= written
-        with _torch.as_recorded(), drawing_from(self._random):
+        with _torch.switches.as_recorded(), drawing_from(self._random):
             if not self._values:
                 self._values.update(self._starting_values())
             self._go_on(recorded)

@@ -47,14 +47,16 @@ def _run(*args: object) -> Any:
 
 def _shapes(*args: object) -> Any:
     output, hy, cy, workspace = call_on_meta(LAYER, args, {})
-    with _torch.disable_current_modes():  # inductor's tensors are fake, and so would zeros be that are made among them
+    with (
+        _torch.dispatch.disable_current_modes()
+    ):  # inductor's tensors are fake, and so would zeros be that are made among them
         zeros = [torch.zeros(x.shape, dtype=x.dtype) if isinstance(x, torch.Tensor) else x for x in args]
         size = _run(*zeros)[3].shape
     return output, hy, cy, workspace.new_empty(size)
 
 
 _library = torch.library.Library("subclass_aot", "FRAGMENT")
-_library.define(str(_torch.schema_of(LAYER)).replace("aten::mkldnn_rnn_layer", _NAME))
+_library.define(str(_torch.operators.schema_of(LAYER)).replace("aten::mkldnn_rnn_layer", _NAME))
 _library.impl(_NAME, _run, "CPU")
 _for_training: Any = getattr(torch.ops.subclass_aot, _NAME).default
 register_meta(_for_training)(_shapes)

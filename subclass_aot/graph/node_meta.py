@@ -22,11 +22,11 @@ def val_of(spec: Spec) -> MetaTensor:
     return val
 
 
-def name_of(func: _torch.Operator) -> str:
+def name_of(func: _torch.operators.Operator) -> str:
     """Returns a node name for an operator, `add` for `aten.add.Tensor`, as it stands in printed graphs."""
     name = _names.get(func)
     if name is None:
-        name = _names[func] = identifier(_torch.schema_of(func).name.split("::")[-1])
+        name = _names[func] = identifier(_torch.operators.schema_of(func).name.split("::")[-1])
     return name
 
 

@@ -77,7 +77,7 @@ class _Owned:
         if is_finalizing():  # what would be called is gone
             return
         kept = {name: x for name, x in vars(self.graph).items() if name in _ASKED}
-        _torch.dismantle(self.graph)
+        _torch.graphs.dismantle(self.graph)
         vars(self.graph).update(kept)
 
 
@@ -124,7 +124,7 @@ class Listeners(NamedTuple):
         forks: list[Any] = [listener.fork() for listener in self]
         return Listeners(*forks)
 
-    def methods(self, name: str, func: _torch.Operator | None = None) -> list[Callable[..., Any]]:
+    def methods(self, name: str, func: _torch.operators.Operator | None = None) -> list[Callable[..., Any]]:
         """Returns the methods of this name that say something; for an operator, those of listeners that want it."""
         own = [x for x in self if getattr(type(x), name) is not getattr(GraphListener, name)]
         return [getattr(x, name) for x in own if func is None or x.wants(func)]
@@ -175,7 +175,7 @@ class Recorder(Stream):
         self._on_node = self.listeners.methods("on_node")
         self._on_wrapper_operator = self.listeners.methods("on_wrapper_operator")
         self._methods: dict[
-            _torch.Operator, list[list[Callable[..., Any]]]
+            _torch.operators.Operator, list[list[Callable[..., Any]]]
         ] = {}  # the methods that `on_operator` calls
 
     @property
@@ -183,17 +183,17 @@ class Recorder(Stream):
         """The data and metadata that the program has written."""
         return self.listeners.mutations
 
-    def on_new_effects(self, func: _torch.Operator) -> None:
+    def on_new_effects(self, func: _torch.operators.Operator) -> None:
         self._methods.pop(func, None)
 
-    def before_out(self, functional: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def before_out(self, functional: _torch.operators.Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         for out, size, stride in inputs_to_resize(functional, args, kwargs):
             with self:
                 out.resize_(size)
                 if out.stride() != stride:
                     out.as_strided_(size, stride)
 
-    def is_kept(self, func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    def is_kept(self, func: _torch.operators.Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         return effects_of(func).random and self.listeners.random_numbers.draws_from_state(self, args, kwargs)
 
     def fork(self) -> Recorder:
@@ -228,7 +228,7 @@ class Recorder(Stream):
             self.symints.offer(spec, node)
         return leaf
 
-    def symint_placeholder(self, name: str, number: _torch.Symbolic, desc: InputDescriptor) -> fx.Node:
+    def symint_placeholder(self, name: str, number: _torch.symbolic.Symbolic, desc: InputDescriptor) -> fx.Node:
         """Returns a new graph input that is a symbolic number."""
         node = self.create("placeholder", name)
         describe(node, desc)
@@ -272,7 +272,7 @@ class Recorder(Stream):
     def value_of(self, leaf: MetaTensor) -> torch.Tensor | None:
         return self.listeners.real_tensors.value_of(self, leaf)
 
-    def looks(self, func: _torch.Operator, args: tuple[Any, ...]) -> bool:
+    def looks(self, func: _torch.operators.Operator, args: tuple[Any, ...]) -> bool:
         return self.listeners.data_dependent.are_wanted(self, func, args)
 
     def look(self, leaf: MetaTensor) -> torch.Tensor | None:
@@ -297,12 +297,16 @@ class Recorder(Stream):
         for hear in self.listeners.methods("on_lazy_view"):
             hear(source, copy)
 
-    def on_wrapper_operator(self, func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def on_wrapper_operator(
+        self, func: _torch.operators.Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
         self.note_used(args)
         for hear in self._on_wrapper_operator:
             hear(self, func, args, kwargs)
 
-    def on_operator(self, func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: object) -> None:
+    def on_operator(
+        self, func: _torch.operators.Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: object
+    ) -> None:
         methods = self._methods.get(func)
         if methods is None:
             names = "on_operator", "on_recorded", "on_write"
@@ -389,7 +393,7 @@ class Recorder(Stream):
             return [self.node_of(v) for v in value]
         if is_symbolic(value):
             return self.symints.node(value, self._describe)
-        if _torch.is_nested_int(value):
+        if _torch.wrappers.is_nested_int(value):
             raise TraceError(NESTED_INT.format(line=user_line()))
         return self.lift(value).tag if isinstance(value, torch.Tensor) else value
 
@@ -397,7 +401,7 @@ class Recorder(Stream):
 _TAGS = {"forward": "is_forward", "backward": "is_backward"}
 
 
-def _of_a_stranger(func: _torch.Operator, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> BaseException:
+def _of_a_stranger(func: _torch.operators.Operator, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> BaseException:
     """Makes what to raise where an argument is no tensor of the trace: the gradient of an input, or of elsewhere."""
     if any(is_gradient(x) for a in (*args, *kwargs.values()) for x in (a if type(a) is list else (a,))):
         return Retrace(with_grad=True)

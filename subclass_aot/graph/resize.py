@@ -33,7 +33,7 @@ def resize_like(template: torch.Tensor, *, memory_format: torch.memory_format | 
     """Returns what `resize_as_` does without its template."""
     if memory_format is torch.preserve_format:
         memory_format = torch.contiguous_format
-        if _torch.looks_channels_last(template):
+        if _torch.inductor.looks_channels_last(template):
             memory_format = torch.channels_last if template.dim() == 4 else torch.channels_last_3d
     return Step(torch.ops.aten.resize_.default, (tuple(template.shape),), (("memory_format", memory_format),))
 

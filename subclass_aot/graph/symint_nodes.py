@@ -43,10 +43,10 @@ class SymintNodes:
         symints._unbacked = dict(self._unbacked)
         return symints
 
-    def give(self, number: _torch.Symbolic, node: fx.Node) -> None:
+    def give(self, number: _torch.symbolic.Symbolic, node: fx.Node) -> None:
         """Registers `node` as what computes `number`."""
-        self._nodes.setdefault(_torch.original_expression_of(number), node)
-        self._nodes.setdefault(_torch.expression_of(number), node)
+        self._nodes.setdefault(_torch.symbolic.original_expression_of(number), node)
+        self._nodes.setdefault(_torch.symbolic.expression_of(number), node)
 
     def made(self, symints: list[Any], leaves: Sequence[Any], places: dict[Any, tuple[int, int, int]]) -> None:
         """Marks symbols as unbacked. They are always read from the graph, even if `torch._check` pins them to a
@@ -60,7 +60,7 @@ class SymintNodes:
                 symbol no more.
         """
         sizes = [
-            (_torch.symbol_and_factor(_torch.original_expression_of(size)), (position, dim))
+            (_torch.symbolic.symbol_and_factor(_torch.symbolic.original_expression_of(size)), (position, dim))
             for position, leaf in enumerate(leaves)
             if type(leaf) is MetaTensor
             for dim, size in enumerate(leaf.spec.size)
@@ -69,7 +69,7 @@ class SymintNodes:
         for (symbol, factor), place in sorted(sizes, key=lambda size: size[0][1]):
             places.setdefault(symbol, (*place, factor))
         for number in symints:
-            symbol = _torch.original_expression_of(number)
+            symbol = _torch.symbolic.original_expression_of(number)
             self._unbacked[symbol] = number
             if symbol in places:
                 position, dim, factor = places[symbol]
@@ -84,23 +84,23 @@ class SymintNodes:
         for reader, numbers in (_SIZE, spec.size), (_STRIDE, spec.stride):
             for dim, number in enumerate(numbers):
                 if is_symbolic(number):
-                    self._sources.setdefault(_torch.original_expression_of(number), (node, reader, dim, 1))
-                    self._sources.setdefault(_torch.expression_of(number), (node, reader, dim, 1))
+                    self._sources.setdefault(_torch.symbolic.original_expression_of(number), (node, reader, dim, 1))
+                    self._sources.setdefault(_torch.symbolic.expression_of(number), (node, reader, dim, 1))
 
-    def node(self, number: _torch.Symbolic, describe: Callable[[fx.Node], None]) -> Any:
+    def node(self, number: _torch.symbolic.Symbolic, describe: Callable[[fx.Node], None]) -> Any:
         """Returns the node that computes `number`, or the number itself if it is known after all.
 
         Args:
             number: A symbolic number.
             describe: Notes on a new node the phase and the line of the user to which it belongs.
         """
-        original = _torch.original_expression_of(number)
+        original = _torch.symbolic.original_expression_of(number)
         if original in self._unbacked:
             return self._nodes.get(original) or self._read(original, describe)
         number = plain(number)
         if not is_symbolic(number):
             return number
-        expression = _torch.expression_of(number)
+        expression = _torch.symbolic.expression_of(number)
         if expression in self._nodes:
             return self._nodes[expression]
         if expression in self._sources:
@@ -108,7 +108,7 @@ class SymintNodes:
         nodes = {s: self._nodes.get(s) or self._read(s, describe) for s in expression.free_symbols}
         symbols = {s: fx.Proxy(node, self._tracer) for s, node in nodes.items()}
         last = next(iter(reversed(self.graph.nodes)))
-        result: Any = _torch.evaluate(expression, symbols)
+        result: Any = _torch.symbolic.evaluate(expression, symbols)
         if not isinstance(result, fx.Proxy):
             return result
         for node in self._after(last):

@@ -64,7 +64,7 @@ def _refuse_other(source: GuardedSource, fact: Fact, tensors: Sequence[str], lea
     value = fact.value
     match fact.kind:
         case Kind.VIEW:
-            rules = source.const(_torch.view_rules, "view_rules")
+            rules = source.const(_torch.autograd.view_rules, "view_rules")
             assert isinstance(value, tuple)
             source.refuse_if(f"{rules}({tensors[int(fact.within)]}) != {source.const(value[0], 'rules')}")
         case Kind.STORAGE:

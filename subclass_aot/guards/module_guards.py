@@ -30,7 +30,10 @@ def refuse_other_modules(source: GuardedSource, modules: Modules) -> None:
 def _other_names(source: GuardedSource, path: str, module: torch.nn.Module) -> list[str]:
     """Returns conditions under which a module has other names. That tensors are there, is seen when they are read."""
     conditions = []
-    tables = (_torch.PARAMETERS, _torch.parameters_of(module)), (_torch.BUFFERS, _torch.buffers_of(module))
+    tables = (
+        (_torch.modules.PARAMETERS, _torch.modules.parameters_of(module)),
+        (_torch.modules.BUFFERS, _torch.modules.buffers_of(module)),
+    )
     for name, table in tables:
         local = source.const(table, f"{path}_{name}".replace(".", "_"))
         if table:
@@ -41,7 +44,7 @@ def _other_names(source: GuardedSource, path: str, module: torch.nn.Module) -> l
 
 def _other_children(source: GuardedSource, path: str, module: torch.nn.Module) -> list[str]:
     """Returns conditions under which a module has other submodules."""
-    children = _torch.submodules_of(module)
+    children = _torch.modules.submodules_of(module)
     if not children:
         return []
     local = source.const(children, f"{path}_modules".replace(".", "_"))

@@ -118,7 +118,7 @@ def _describe(value: Any, meta: InnerMeta, is_leaf: bool | None) -> Description 
     if None in inner:
         return None
     constants = constants_of(value, meta)
-    if constants is None or _torch.waits_when_read(
+    if constants is None or _torch.collectives.waits_when_read(
         meta.cls
     ):  # its class is called, by generated code, which can be read
         return None

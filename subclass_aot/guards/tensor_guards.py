@@ -171,10 +171,10 @@ class TensorGuards:
     def _base(self, view: str, base: int) -> None:
         """Reads what a view is a view of."""
         if base in self.locals:
-            self.source.refuse_if(f"{view}.{_torch.BASE} is not {self.locals[base]}")
+            self.source.refuse_if(f"{view}.{_torch.autograd.BASE} is not {self.locals[base]}")
         else:  # only views of it are passed
             self.locals[base] = self.source.fresh(self.arguments.path_of(base))
-            self.source.line(f"{self.locals[base]} = {view}.{_torch.BASE}")
+            self.source.line(f"{self.locals[base]} = {view}.{_torch.autograd.BASE}")
 
 
 class _Reader:
@@ -224,8 +224,10 @@ class _Reader:
         self.guards.checked.append((name, value))
         if meta.storage_offset:  # results that are made like it have it, too
             self.source.refuse_if(f"{name}.storage_offset() != {meta.storage_offset}")
-        if _torch.waits_when_read(meta.cls):  # what is compiled may begin with a write, and kernels do not wait
-            self.source.line(f"{name}.{_torch.WAIT}()")
+        if _torch.collectives.waits_when_read(
+            meta.cls
+        ):  # what is compiled may begin with a write, and kernels do not wait
+            self.source.line(f"{name}.{_torch.collectives.WAIT}()")
         for attribute, inner in meta.attrs.items():
             local = self.source.fresh(f"{name}_{attribute}")
             self.source.line(f"{local} = {name}.{attribute}")
@@ -301,6 +303,6 @@ def refuse_other_specs(guards: TensorGuards, elements: Elements) -> str:
     if guards.tabled:
         return guards.refuse_by_table(given, others, known_sizes, known_strides)
     if once:
-        check = _torch.tensor_check(others, known_sizes, known_strides)
+        check = _torch.dynamo.tensor_check(others, known_sizes, known_strides)
         source.refuse_if(f"not {source.const(check, 'same_specs')}({elements.listing(given)})")
     return ""

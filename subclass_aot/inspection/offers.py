@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from subclass_aot import _torch
 from subclass_aot._stack import first_line, pass_on_interruption
-from subclass_aot._torch import AnyOperator
+from subclass_aot._torch.operators import AnyOperator
 from subclass_aot.wrapper import Service, WrapperTensor, place_of, plain_tangent, service_of
 
 Program = Callable[[torch.Tensor], object]
@@ -168,7 +168,7 @@ GROUPS: Mapping[str, Mapping[str, Program]] = {
 """What is done with weights."""
 
 
-class _Seen(_torch.DispatchMode):
+class _Seen(_torch.dispatch.DispatchMode):
     """Notes the operators that reach a class."""
 
     def __init__(self, cls: type) -> None:

@@ -110,7 +110,7 @@ def checked(graph_module: fx.GraphModule, inputs: Inputs, outputs: Outputs, symb
     _compare_number(results, outputs)
     made = [_result(graph, fx.map_arg(x, copies.__getitem__), *out) for x, out in zip(results, outputs, strict=True)]
     describe(graph.output(tuple(made)), tuple(desc for desc, _ in outputs))
-    return _torch.make_graph_module(graph_module, graph, "Joint")
+    return _torch.graphs.make_graph_module(graph_module, graph, "Joint")
 
 
 @contextmanager
@@ -119,10 +119,10 @@ def _inferring(symbols: Symbols | None) -> Iterator[None]:
     with ExitStack() as stack:
         if symbols is not None:
             stack.enter_context(symbols.closed())
-            stack.enter_context(_torch.python_dispatcher())
-            stack.enter_context(_torch.quiet_about_unknowns())
+            stack.enter_context(_torch.dispatch.python_dispatcher())
+            stack.enter_context(_torch.symbolic.quiet_about_unknowns())
         stack.enter_context(unbacked_sizes(None))
-        stack.enter_context(_torch.as_recorded())
+        stack.enter_context(_torch.switches.as_recorded())
         stack.enter_context(meta())
         yield
 
@@ -188,13 +188,13 @@ def _value_of(owner: fx.GraphModule, node: fx.Node, values: Mapping[fx.Node, Any
     target: Any = node.target
     if node.op == "get_attr":
         return operator.attrgetter(target)(owner)
-    if _torch.is_overload(target) and effects_of(target).writes:
+    if _torch.operators.is_overload(target) and effects_of(target).writes:
         raise JointGraphError(messages.WRITES.format(node=node.name, operator=target))
     if node.meta.get("unbacked"):  # run again, the operator would make other numbers
         return _without_data(node.meta["val"])
     args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
     given = [x for x in map(values.__getitem__, node.all_input_nodes) if isinstance(x, MetaTensor)]
-    versions = list(map(_torch.version_of, given))
+    versions = list(map(_torch.autograd.version_of, given))
     try:
         value = _run(owner, node, args, kwargs)
     except (Exception, SizesMustBeKnown) as error:  # of the operator, or of a function that a pass put in
@@ -204,9 +204,9 @@ def _value_of(owner: fx.GraphModule, node: fx.Node, values: Mapping[fx.Node, Any
             text = messages.NO_SHAPE.format(node=node.name, operator=target, reason=first_line(error))
             raise JointGraphError(text) from error
         return _without_data(val)
-    if list(map(_torch.version_of, given)) != versions:
+    if list(map(_torch.autograd.version_of, given)) != versions:
         raise JointGraphError(messages.WRITES.format(node=node.name, operator=target))
-    hidden = _torch.is_overload(target) and not any(effects_of(target).returns_view_of)
+    hidden = _torch.operators.is_overload(target) and not any(effects_of(target).returns_view_of)
     if hidden and isinstance(value, MetaTensor) and any(Storage.of(x) is Storage.of(value) for x in given):
         raise JointGraphError(messages.HIDDEN_VIEW.format(node=node.name, operator=target))
     return value

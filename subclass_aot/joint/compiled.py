@@ -103,7 +103,7 @@ class CompiledJoint(_Callable):
         """The names of the tensors that it is called with, in order."""
         return self.joint.call_order
 
-    @_torch.not_by_dynamo  # type: ignore[untyped-decorator]
+    @_torch.dynamo.not_by_dynamo  # type: ignore[untyped-decorator]
     def __call__(self, *values: torch.Tensor) -> Any:
         modes = global_state()
         if self._entry is not None:
@@ -153,7 +153,7 @@ class BoundJoint(_Callable):
         super().__init__(joint, graphs)
         self.fn = fn
 
-    @_torch.not_by_dynamo  # type: ignore[untyped-decorator]
+    @_torch.dynamo.not_by_dynamo  # type: ignore[untyped-decorator]
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         entry, modes = self._entry, global_state()
         leaves, treespec = None, None
@@ -178,7 +178,7 @@ def _refuse_within() -> None:
     Raises:
         JointGraphError: It is.
     """
-    if is_tracing() or _torch.inside_transform():
+    if is_tracing() or _torch.dispatch.inside_transform():
         raise JointGraphError(messages.WITHIN)
 
 

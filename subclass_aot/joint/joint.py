@@ -139,7 +139,7 @@ class Joint:
         """Runs the block so that torch finds the mode of the fake tensors in `meta["val"]`, as a pass may that has
         none of them at hand. Autocast is off: what a pass runs again was cast when it was recorded.
         """
-        with _torch.disable_autocast(), _torch.within_tracing(self.vals.mode):
+        with _torch.switches.disable_autocast(), _torch.aotautograd.within_tracing(self.vals.mode):
             yield
 
     def with_graph_module(self, graph_module: fx.GraphModule) -> Joint:
@@ -236,7 +236,7 @@ def trace_joint(
     >>> joint["args[0]"][0].gradient
     <gradient gradient of args[0]: mul_2>
     """
-    if _torch.inside_transform():
+    if _torch.dispatch.inside_transform():
         raise TraceError(messages.TRANSFORMED)
     replaced = resolve(decompositions).decompositions() if isinstance(decompositions, str) else decompositions or {}
 
@@ -250,7 +250,7 @@ def trace_joint(
         trace = trace_arguments(fn, attempt, replaced)
         return _joint(fn, attempt.arguments, trace, frozenset(map(str, replaced)))
 
-    with _torch.classes_see_nothing():
+    with _torch.plain_subclasses.classes_see_nothing():
         return specialize(begin, build)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from subclass_aot._stack import user_line
-from subclass_aot._torch import Operator
+from subclass_aot._torch.operators import Operator
 from subclass_aot.errors import TraceError
 from subclass_aot.meta import strides
 from subclass_aot.meta.by_leaf import ByLeaf

@@ -15,7 +15,7 @@ import optree
 import torch
 
 from subclass_aot._stack import user_line
-from subclass_aot._torch import Operator
+from subclass_aot._torch.operators import Operator
 from subclass_aot.errors import TraceError
 from subclass_aot.meta.infer import infer
 from subclass_aot.meta.spec import Spec

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from subclass_aot._stack import user_line
-from subclass_aot._torch import Operator
+from subclass_aot._torch.operators import Operator
 from subclass_aot.errors import MutationError, TraceError
 from subclass_aot.meta import other_threads
 from subclass_aot.meta.infer import infer, on_new_rule, solver_of_call

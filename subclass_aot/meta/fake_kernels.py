@@ -18,7 +18,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
-from subclass_aot._torch import Operator
+from subclass_aot._torch.operators import Operator
 from subclass_aot.errors import DataDependentError, ShapeRuleError
 from subclass_aot.meta.unbacked import add_unbacked_rule, unbacked_rule
 from subclass_aot.operators import effects_of, note_shape_by_data
@@ -46,7 +46,7 @@ def find_shape_by_data(func: Operator, call: Call, args: tuple[Any, ...], kwargs
         args: Its arguments.
         kwargs: Its keyword arguments.
     """
-    kernel = _torch.fake_kernel_of(func)
+    kernel = _torch.fake_kernels.fake_kernel_of(func)
     if kernel is None or unbacked_rule(func) is not None:
         return False
 
@@ -55,7 +55,9 @@ def find_shape_by_data(func: Operator, call: Call, args: tuple[Any, ...], kwargs
 
     try:
         with unbacked_sizes(None):
-            _torch.call_fake_kernel(kernel, _torch.NewSizes(asked), _Inside(call), args, kwargs)
+            _torch.fake_kernels.call_fake_kernel(
+                kernel, _torch.fake_kernels.NewSizes(asked), _Inside(call), args, kwargs
+            )
     except DataDependentError:
         note_shape_by_data(func)
         add_unbacked_rule(func, partial(_by_fake_kernel, func, call))
@@ -67,14 +69,16 @@ def find_shape_by_data(func: Operator, call: Call, args: tuple[Any, ...], kwargs
 
 def _by_fake_kernel(func: Operator, call: Call, symbols: Symbols, *args: Any, **kwargs: Any) -> Any:
     """Returns the rule of such an operator."""
-    kernel, asked = _torch.fake_kernel_of(func), []
+    kernel, asked = _torch.fake_kernels.fake_kernel_of(func), []
     assert kernel is not None, "who registers another kernel takes the place of the first"
 
     def new(least: int, most: int | None) -> Any:
         asked.append(symbols.unbacked("size", (least, most)))
         return asked[-1]
 
-    result = _torch.call_fake_kernel(kernel, _torch.NewSizes(new), _Inside(call), args, kwargs)
+    result = _torch.fake_kernels.call_fake_kernel(
+        kernel, _torch.fake_kernels.NewSizes(new), _Inside(call), args, kwargs
+    )
     _refuse_compounds(func, asked, result)
     returns = effects_of(func).returns
     parts = (result,) if len(returns) == 1 else result
@@ -87,15 +91,15 @@ def _refuse_compounds(func: Operator, asked: list[Any], result: Any) -> None:
     sizes: list[Any] = []
     for x in optree.tree_leaves(result, none_is_leaf=True):
         sizes += [*x.shape, *x.stride()] if isinstance(x, torch.Tensor) else [x]
-    expressions = [_torch.original_expression_of(x) for x in sizes if is_symbolic(x)]
-    alone = {_torch.symbol_and_factor(expression)[0] for expression in expressions}
-    for symbol in map(_torch.original_expression_of, asked):
+    expressions = [_torch.symbolic.original_expression_of(x) for x in sizes if is_symbolic(x)]
+    alone = {_torch.symbolic.symbol_and_factor(expression)[0] for expression in expressions}
+    for symbol in map(_torch.symbolic.original_expression_of, asked):
         size = next((x for x in expressions if symbol in x.free_symbols), None)
         if size is not None and symbol not in alone:
             raise ShapeRuleError(_COMPOUND.format(operator=func, size=size, line=user_line()))
 
 
-class _Inside(_torch.DispatchMode):
+class _Inside(_torch.dispatch.DispatchMode):
     """Runs the operators in a fake kernel, of which some may have sizes that depend on data, too."""
 
     def __init__(self, call: Call) -> None:

@@ -12,7 +12,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
-from subclass_aot._torch import Operator, OperatorPacket
+from subclass_aot._torch.operators import Operator, OperatorPacket
 from subclass_aot.errors import DataDependentError, TraceError
 from subclass_aot.meta.fake_kernels import ShapeByData, find_shape_by_data
 from subclass_aot.meta.rule_results import checked, of_written, without_rule
@@ -52,13 +52,13 @@ def infer(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         ShapeRuleError: Neither this library nor torch knows the shape of the result.
         TraceError: An in-place operator computes a type that its target cannot hold.
     """
-    if torch.Tag.pointwise in func.tags and _torch.is_inplace(func):
+    if torch.Tag.pointwise in func.tags and _torch.operators.is_inplace(func):
         _refuse_cast(func, args, kwargs)
     resized = _resized(func, args, kwargs)
     if resized is not None:
         return resized
     device = _result_device(args, kwargs)
-    with _torch.disable_current_modes():
+    with _torch.dispatch.disable_current_modes():
         tree: Any = optree.tree_map(_blank, (args, kwargs), none_is_leaf=True)  # type: ignore[arg-type]
     meta_args, meta_kwargs = _on_meta(func, *tree)
     if isinstance(meta_kwargs.get("generator"), torch.Generator):
@@ -70,9 +70,9 @@ def infer(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     outer = _device.set(device)
     try:
         with (
-            _torch.disable_current_modes(),
+            _torch.dispatch.disable_current_modes(),
             torch.no_grad(),
-            _torch.python_dispatcher() if symbolic else nullcontext(),
+            _torch.dispatch.python_dispatcher() if symbolic else nullcontext(),
         ):
             out = call_on_meta(func, meta_args, meta_kwargs)
             if func in _corrections and func not in _rules:
@@ -194,7 +194,7 @@ def call_on_meta(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         return unbacked(symbols, *args, **kwargs)
     try:
         return func(*args, **kwargs)
-    except (NotImplementedError, RuntimeError, _torch.DataDependentOutput) as error:
+    except (NotImplementedError, RuntimeError, _torch.operators.DataDependentOutput) as error:
         if isinstance(error, DataDependentError):
             raise
         if effects_of(func).data_dependent:
@@ -203,13 +203,13 @@ def call_on_meta(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) 
             raise ShapeByData(*asks_for_values(func).args) from None
         if not isinstance(error, NotImplementedError) and "no fake impl" not in str(error):  # a custom operator's
             raise
-        if not _torch.schema_of(func).returns:  # it writes its arguments, whose shapes stay
+        if not _torch.operators.schema_of(func).returns:  # it writes its arguments, whose shapes stay
             return None
         written = of_written(func, args, kwargs)
         if written is not None and without_out(func) is None:
             return written if len(written) > 1 else written[0]
         reason = str(error).strip().splitlines()[0]
-    decomposition = _torch.decomposition_of(func)
+    decomposition = _torch.operators.decomposition_of(func)
     if decomposition is not None:
         return decomposition(*args, **kwargs)
     outs = tuple(kwargs.get(name) for _, name in effects_of(func).writes)
@@ -227,7 +227,7 @@ def _on_meta(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> t
     """Returns arguments such that the result is on meta."""
     if any(isinstance(a, torch.device) for a in args):
         return tuple([_META if isinstance(a, torch.device) else a for a in args]), kwargs
-    return args, {**kwargs, "device": _META} if "device" in kwargs or _torch.is_factory(func) else kwargs
+    return args, {**kwargs, "device": _META} if "device" in kwargs or _torch.operators.is_factory(func) else kwargs
 
 
 def _refuse_cast(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -235,7 +235,7 @@ def _refuse_cast(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     target = args[0].dtype
     if target.is_complex or target.is_floating_point and not any(s.dtype.is_complex for s in _specs_in(args)):
         return
-    schema = _torch.schema_of(func)
+    schema = _torch.operators.schema_of(func)
     packet = getattr(torch.ops.aten, schema.name.removeprefix("aten::").removesuffix("_"), None)
     overload = getattr(packet, schema.overload_name or "default", None)
     result = infer(overload, args, kwargs) if overload is not None else None

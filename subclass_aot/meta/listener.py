@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from subclass_aot import _torch
-from subclass_aot._torch import Operator
+from subclass_aot._torch.operators import Operator
 from subclass_aot.meta.storage import Storage, add_listeners, in_thread, without_listeners
 
 if TYPE_CHECKING:  # which queries the stream that runs
@@ -51,7 +51,7 @@ class Listener:
         add_listeners(-1)
 
 
-class Answers(_torch.DispatchMode):
+class Answers(_torch.dispatch.DispatchMode):
     """Queries of a stream, and the answers where it knows nothing."""
 
     def replaced(self, leaf: MetaTensor, other: torch.Tensor) -> MetaTensor | None:

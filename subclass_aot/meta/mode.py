@@ -13,7 +13,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
-from subclass_aot._torch import Operator
+from subclass_aot._torch.operators import Operator
 from subclass_aot.errors import DataDependentError, MutationError, TraceError
 from subclass_aot.meta.assumptions import Assumptions, Given
 from subclass_aot.meta.by_leaf import ByLeaf
@@ -78,7 +78,7 @@ def meta(
         if device is not None:
             stack.enter_context(torch.device(device))
         if running is None:
-            stack.enter_context(_torch.devices_untouched())
+            stack.enter_context(_torch.switches.devices_untouched())
             stack.enter_context(torch.autograd.set_multithreading_enabled(False))  # listeners are those of a thread
             running = stack.enter_context(DataFree())
             stack.enter_context(Replaced(running))
@@ -105,7 +105,7 @@ def gradients_without_data(start: MetaTensor) -> Iterator[None]:
 
 def running_stream() -> Stream | None:
     """Returns the innermost stream of this thread: a trace, or a run without data."""
-    return next((mode for mode in reversed(_torch.dispatch_modes()) if isinstance(mode, Stream)), None)
+    return next((mode for mode in reversed(_torch.dispatch.dispatch_modes()) if isinstance(mode, Stream)), None)
 
 
 class DataFree(Stream):
@@ -122,7 +122,7 @@ class DataFree(Stream):
         self._values = ByLeaf()
         self._met: weakref.WeakSet[Storage] = weakref.WeakSet()  # what stands for the memory of real tensors
         self.of_meta = torch.device("meta")  # what a factory on this device means: see `native_device`
-        self._around = _torch.mode_of_fake_tensors()
+        self._around = _torch.switches.mode_of_fake_tensors()
 
     def __torch_dispatch__(
         self,
@@ -131,12 +131,12 @@ class DataFree(Stream):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        fake = _torch.mode_of_fake_tensors()
-        if fake is not None and fake is not self._around and _torch.are_fake(types):
+        fake = _torch.switches.mode_of_fake_tensors()
+        if fake is not None and fake is not self._around and _torch.switches.are_fake(types):
             return func(*args, **(kwargs or {}))  # DTensor looks for a shape: no work, and none of ours
         if kwargs and isinstance(kwargs.get("device"), torch.device) and kwargs["device"].type == "meta":
             kwargs = {**kwargs, "device": self.of_meta}
-        with _torch.disable_torch_function():  # else modes see each look at a tensor from here on
+        with _torch.dispatch.disable_torch_function():  # else modes see each look at a tensor from here on
             try:
                 return super().__torch_dispatch__(func, types, args, kwargs)
             except DataDependentError as error:
@@ -208,7 +208,7 @@ class DataFree(Stream):
         if kwargs.get("pin_memory"):
             kwargs["pin_memory"] = False
         try:
-            with _torch.disable_current_modes(), torch.no_grad():
+            with _torch.dispatch.disable_current_modes(), torch.no_grad():
                 return (func(*args, **kwargs),)
         except (RuntimeError, NotImplementedError):  # the device that is claimed may have kernels that a CPU lacks
             return None

@@ -17,7 +17,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
-from subclass_aot._torch import Operator
+from subclass_aot._torch.operators import Operator
 from subclass_aot.errors import TraceError, UnknownTensorError
 from subclass_aot.operators import argument_at, effects_of
 
@@ -98,7 +98,7 @@ def run_on_inputs(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any],
         graphs[-1].is_read_elsewhere = True
         return found
 
-    given, named = _torch.map_tree(real, (args, kwargs))
+    given, named = _torch.modules.map_tree(real, (args, kwargs))
     result = func(*given, **named)
     effects = effects_of(func)
     written = [argument_at(place, given, named) for place in effects.writes]

@@ -11,7 +11,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
-from subclass_aot._torch import Operator
+from subclass_aot._torch.operators import Operator
 from subclass_aot.errors import ShapeRuleError
 from subclass_aot.operators import argument_at, effects_of
 
@@ -107,7 +107,7 @@ def checked(func: Operator, rule: Callable[..., Any], result: Any) -> Any:
 
 
 def _kinds(func: Operator) -> list[str]:
-    return [str(each.type) for each in _torch.schema_of(func).returns]
+    return [str(each.type) for each in _torch.operators.schema_of(func).returns]
 
 
 def _fits(kind: str, value: object) -> bool:
@@ -136,13 +136,13 @@ def _named(result: object) -> str:
 def _described(func: Operator) -> dict[str, Any]:
     kinds = [_WORDS.get(kind, f"a value of the type {kind}") for kind in _kinds(func)]
     kind = f"a tuple of {len(kinds)}: {', '.join(kinds)}" if len(kinds) > 1 else kinds[0] if kinds else "nothing"
-    schema = _torch.schema_of(func)
+    schema = _torch.operators.schema_of(func)
     return {"operator": func, "schema": schema, "line": user_line(), "kind": kind, "lines": _lines(func)}
 
 
 def _lines(func: Operator) -> str:
     """Returns the rule to write for an operator."""
-    schema = _torch.schema_of(func)
+    schema = _torch.operators.schema_of(func)
     parameters = [f"{a.name}={a.default_value!r}" if a.has_default_value() else a.name for a in schema.arguments]
     if any(a.kwarg_only for a in schema.arguments):
         parameters.insert([a.kwarg_only for a in schema.arguments].index(True), "*")

@@ -120,8 +120,8 @@ class Spec:
     def is_packed(self) -> bool:
         """True if its elements lie one after the other, in the order of its dims."""
         if self.solver is None:
-            return self.stride == _torch.contiguous_stride(self.size)
-        steps = zip(self.size, self.stride, _torch.contiguous_stride(self.size), strict=True)
+            return self.stride == _torch.wrappers.contiguous_stride(self.size)
+        steps = zip(self.size, self.stride, _torch.wrappers.contiguous_stride(self.size), strict=True)
         return all(type(n) is int and n == 1 or key_of(step) == key_of(packed) for n, step, packed in steps)
 
     @property
@@ -153,7 +153,7 @@ class Spec:
             return True
         dims = list(zip(self.size, self.stride, strict=True))
         try:
-            dims.sort(key=lambda dim: _torch.example_of(dim[1]))
+            dims.sort(key=lambda dim: _torch.symbolic.example_of(dim[1]))
         except TypeError:  # of sizes by data, only new tensors are made
             return False
         reach: Any = 0
@@ -167,7 +167,7 @@ class Spec:
     def is_expanded(self) -> bool:
         """True if elements along a dim are one place in memory, as far as that is known of all sizes."""
         dims = zip(self.size, self.stride, strict=True)
-        return any(type(step) is int and step == 0 and _torch.statically_known_true(n > 1) for n, step in dims)
+        return any(type(step) is int and step == 0 and _torch.symbolic.statically_known_true(n > 1) for n, step in dims)
 
     def lies_apart(self, other: Spec) -> bool:
         """Returns whether a tensor has no place in memory in common with another one of the same storage.
@@ -177,7 +177,9 @@ class Spec:
         if self.solver is not None or other.solver is not None:
             ends = [(s.offset * s.dtype.itemsize, s.extent * s.dtype.itemsize) for s in (self, other)]
             (first, last), (begins, end) = ends
-            if _torch.statically_known_true(last <= begins) or _torch.statically_known_true(end <= first):
+            if _torch.symbolic.statically_known_true(last <= begins) or _torch.symbolic.statically_known_true(
+                end <= first
+            ):
                 return True
             # Columns lie apart however many rows there are.
             longest = [s._of_any_length() for s in (self, other)]
@@ -233,7 +235,7 @@ class Spec:
 
     def __repr__(self) -> str:
         parts = [str(list(self.size)), str(self.dtype).removeprefix("torch."), str(self.device)]
-        if self.solver is None and self.stride != _torch.contiguous_stride(self.size):
+        if self.solver is None and self.stride != _torch.wrappers.contiguous_stride(self.size):
             parts.append(f"stride={self.stride}")
         if type(self.offset) is not int or self.offset:
             parts.append(f"offset={self.offset}")

@@ -209,7 +209,9 @@ class StorageHandle(torch.UntypedStorage):
     @staticmethod
     def of(storage: Storage) -> StorageHandle:
         """Makes one for a storage, which it keeps alive, as a storage of torch's keeps memory."""
-        handle: Any = _torch.make_wrapper_subclass(_Blank, (1,), device=native_device(storage.device)).untyped_storage()
+        handle: Any = _torch.wrappers.make_wrapper_subclass(
+            _Blank, (1,), device=native_device(storage.device)
+        ).untyped_storage()
         handle.__class__ = StorageHandle
         handle.shared = storage
         return handle  # type: ignore[no-any-return]

@@ -12,7 +12,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
-from subclass_aot._torch import Operator
+from subclass_aot._torch.operators import Operator
 from subclass_aot.errors import TraceError
 from subclass_aot.meta.default_dtype import with_dtype
 from subclass_aot.meta.dispatch import LEAF_TYPES, only_leaves, run
@@ -76,7 +76,7 @@ class Stream(Answers):
         return new_leaf(Spec.of(tensor), Storage.of(tensor))
 
     def known(self, tensor: torch.Tensor, by_looking: bool = True) -> torch.Tensor | None:
-        with _torch.disable_current_modes():
+        with _torch.dispatch.disable_current_modes():
             leaf = self._admitted(tensor)
         value = self.value_of(leaf)
         return self.look(leaf) if value is None and by_looking else value
@@ -91,13 +91,13 @@ class Stream(Answers):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         met: list[tuple[Any, Any]] = []
-        behind = _torch.leaves_of_fronts((args, kwargs), met)
+        behind = _torch.plain_subclasses.leaves_of_fronts((args, kwargs), met)
         if met:
             self.on_wrapper_operator(func, args, kwargs or {})
         if met or self.class_of_next is not None:
             return self._fronted(func, types, behind, met)
         effects = _straight.get(id(func))
-        if effects is None and _torch.is_higher_order(func):
+        if effects is None and _torch.operators.is_higher_order(func):
             raise TraceError(_HIGHER_ORDER.format(name=func.name(), line=user_line()))
         if not (LEAF_TYPES.issuperset(types) or only_leaves(types)):
             self.on_wrapper_operator(func, args, kwargs or {})
@@ -138,7 +138,7 @@ class Stream(Answers):
     ) -> Any:
         """Runs an operator on the leaves behind fronts; a written argument comes back as the front that it is."""
         cls, self.class_of_next = self.class_of_next, None
-        others = [kind for kind in types if kind is not _torch.TracedTensor]
+        others = [kind for kind in types if kind is not _torch.plain_subclasses.TracedTensor]
         result = self.__torch_dispatch__(func, others, *behind)
         if cls is not None:
             front = result.front(cls)
@@ -147,7 +147,7 @@ class Stream(Answers):
         front_of = {id(leaf): front for front, leaf in met}
         if effects_of(func).reshapes:
             for front, leaf in met:
-                _torch.set_geometry(front, leaf.spec.size, leaf.spec.stride, leaf.spec.offset)
+                _torch.wrappers.set_geometry(front, leaf.spec.size, leaf.spec.stride, leaf.spec.offset)
         if type(result) in (tuple, list):
             return type(result)([front_of.get(id(x), x) for x in result])
         return front_of.get(id(result), result)
@@ -155,7 +155,7 @@ class Stream(Answers):
     def _in_another_form(self, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Returns the result of an operator that is replaced by others or needs no rule, else NotImplemented."""
         if func in _OF_PROFILER:  # names parts of a program for a profiler, and computes nothing
-            with _torch.disable_current_modes():
+            with _torch.dispatch.disable_current_modes():
                 return func(*args, **kwargs)
         form, by_values = form_of(func), BY_VALUES.get(func)
         decomposition = None if self.is_kept(func, args, kwargs) else self.decompositions.get(func)
@@ -203,7 +203,7 @@ class Stream(Answers):
                     return None
         tree = optree.tree_unflatten(structure, leaves)
         args, kwargs = tree
-        with _torch.disable_current_modes(), torch.no_grad():
+        with _torch.dispatch.disable_current_modes(), torch.no_grad():
             result = func(*args, **kwargs)
 
         def leaf_of(value: object) -> Any:
@@ -246,4 +246,4 @@ def _takes_out(decomposition: Callable[..., Any], func: Operator) -> bool:
 
 @functools.cache
 def _outs(func: Operator) -> frozenset[str]:
-    return frozenset(argument.name for argument in _torch.schema_of(func).arguments if argument.is_out)
+    return frozenset(argument.name for argument in _torch.operators.schema_of(func).arguments if argument.is_out)

@@ -43,7 +43,7 @@ def channels_last(shape: Sequence[Number]) -> Strides:
 
 def suggested(x: Tensor, shape: Sequence[Number]) -> Strides:
     """Computes the strides of a result of these sizes that has the memory format which `x` suggests."""
-    return channels_last(shape) if x.dim() in (4, 5) and _torch.looks_channels_last(x) else packed(shape)
+    return channels_last(shape) if x.dim() in (4, 5) and _torch.inductor.looks_channels_last(x) else packed(shape)
 
 
 def packed_first(x: Tensor, shape: Sequence[Number]) -> Strides:
@@ -128,9 +128,9 @@ def same(a: Number, b: Number) -> bool:
     """
     if type(a) is int and type(b) is int:
         return a == b
-    if _torch.statically_known_true(a == b):
+    if _torch.symbolic.statically_known_true(a == b):
         return True
-    if _torch.statically_known_true(a != b):
+    if _torch.symbolic.statically_known_true(a != b):
         return False
     raise Unknown
 
@@ -143,8 +143,8 @@ def less(a: Number, b: Number) -> bool:
     """
     if type(a) is int and type(b) is int:
         return a < b
-    if _torch.statically_known_true(a < b):
+    if _torch.symbolic.statically_known_true(a < b):
         return True
-    if _torch.statically_known_true(a > b):
+    if _torch.symbolic.statically_known_true(a > b):
         return False
     raise Unknown

@@ -54,7 +54,7 @@ class MetaTensor(torch.Tensor):
     """
 
     __slots__ = ("spec", "tag", "_storage")
-    __torch_function__ = _torch.disabled_torch_function_impl
+    __torch_function__ = _torch.wrappers.disabled_torch_function_impl
     __torch_dispatch__: Any  # is set in `dispatch.py`, which makes tensors of this class
 
     spec: Spec
@@ -94,7 +94,7 @@ class MetaTensor(torch.Tensor):
 
     @data.setter
     def data(self, value: torch.Tensor) -> None:
-        for mode in _torch.dispatch_modes():
+        for mode in _torch.dispatch.dispatch_modes():
             if isinstance(mode, Answers):
                 stands_for_it = mode.replaced(self, value)
                 value = value if stands_for_it is None else stands_for_it
@@ -159,7 +159,7 @@ class MetaTensor(torch.Tensor):
         spec = self.spec
         try:
             metadata = spec.size, spec.stride, spec.offset, None, spec.dtype, spec.layout, native_device(spec.device)
-            return _torch.make_front(cls, self, *metadata)
+            return _torch.plain_subclasses.make_front(cls, self, *metadata)
         except TypeError as error:
             raise TraceError(_NO_FRONT.format(cls=cls.__qualname__, line=user_line(), reason=error)) from error
 
@@ -193,7 +193,7 @@ class MetaTensor(torch.Tensor):
 
     def tolist(self) -> Any:
         """Returns the elements, where they are known."""
-        stream = _torch.current_dispatch_mode()
+        stream = _torch.dispatch.current_dispatch_mode()
         if self.dim() and isinstance(stream, Answers) and stream.looks(_ITEM, (self,)):
             values = stream.known(self)
             if values is not None:
@@ -275,7 +275,7 @@ def is_over(value: object) -> bool:
 
 def set_spec(leaf: MetaTensor, spec: Spec) -> None:
     """Gives a leaf another spec in place, as `transpose_` and `resize_` do."""
-    _torch.set_geometry(leaf, spec.size, spec.stride, spec.offset)
+    _torch.wrappers.set_geometry(leaf, spec.size, spec.stride, spec.offset)
     leaf.spec = spec
     leaf._storage.make_room(spec, leaf.tag is not None and leaf.tag is leaf._storage.tag)
 
@@ -286,7 +286,7 @@ def _rebuild(spec: Spec, requires_grad: bool, is_parameter: bool) -> Any:
 
 
 def _like(tensor: torch.Tensor, device: torch.device | None) -> Any:
-    if _torch.is_traceable_wrapper_subclass(tensor):
+    if _torch.wrappers.is_traceable_wrapper_subclass(tensor):
         if device is not None and native_device(device) != device:
             raise TraceError(
                 f"A {type(tensor).__name__} cannot claim {device}: this build of torch has no such device, and a "
@@ -324,7 +324,7 @@ def _tensors_in(value: object, depth: int = 5) -> Iterator[MetaTensor]:
         items: Any = value
         for part in (*items, *items.values()) if type(value) is dict else items:
             yield from _tensors_in(part, depth - 1)
-    elif isinstance(value, torch.Tensor) and _torch.is_traceable_wrapper_subclass(value):
+    elif isinstance(value, torch.Tensor) and _torch.wrappers.is_traceable_wrapper_subclass(value):
         for name in value.__tensor_flatten__()[0]:
             yield from _tensors_in(getattr(value, name), depth)
 
@@ -332,4 +332,4 @@ def _tensors_in(value: object, depth: int = 5) -> Iterator[MetaTensor]:
 constant_checks.append(_refuse_traced)
 _aten = torch.ops.aten
 _ITEM = _aten._local_scalar_dense.default
-_make = _torch.make_wrapper_subclass
+_make = _torch.wrappers.make_wrapper_subclass

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from subclass_aot._torch import Operator
+from subclass_aot._torch.operators import Operator
 from subclass_aot.symbols import Symbols
 
 Tensor = torch.Tensor

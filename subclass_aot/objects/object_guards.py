@@ -393,7 +393,7 @@ class ObjectGuards:
         for key, node in entries:
             part, text = self.source.fresh(f"{name}_{str(key).partition('(')[0]}"), f"{name}.{key}"
             if table.kind == "state":
-                text = f"{self.source.const(_torch.generator_state, 'generator_state')}({name})"
+                text = f"{self.source.const(_torch.generator.generator_state, 'generator_state')}({name})"
             self.source.line(f"{part} = {text}")
             self.node(part, node)
 

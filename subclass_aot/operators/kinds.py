@@ -10,7 +10,7 @@ import torch
 from torch.fx.node import Target
 
 from subclass_aot import _torch
-from subclass_aot._torch import Operator
+from subclass_aot._torch.operators import Operator
 from subclass_aot.operators.schema import PHYSICAL, Effects, effects_of
 
 _aten: Any = torch.ops.aten
@@ -55,7 +55,7 @@ def kind_of(func: Target) -> OperatorKind | None:
     >>> kind_of(torch.ops.aten.clone.default), kind_of(torch.ops.aten.linear.default)
     (None, None)
     """
-    if id(func) not in _kinds and _torch.is_overload(func):
+    if id(func) not in _kinds and _torch.operators.is_overload(func):
         _kinds[id(func)] = _read(func, effects_of(func))  # which hold the operator, so that its `id` stays its own
     return _kinds.get(id(func))
 
@@ -64,11 +64,16 @@ _kinds: dict[int, OperatorKind | None] = {}
 
 
 def _read(func: Operator, effects: Effects) -> OperatorKind | None:
-    if func in MOVES or func in PHYSICAL or func.namespace in _torch.COLLECTIVES or _torch.can_decompose(func):
+    if (
+        func in MOVES
+        or func in PHYSICAL
+        or func.namespace in _torch.collectives.COLLECTIVES
+        or _torch.operators.can_decompose(func)
+    ):
         return None
     tags = set(func.tags)
     if effects.writes:
-        first = next(iter(_torch.schema_of(func).arguments))
+        first = next(iter(_torch.operators.schema_of(func).arguments))
         writes_first = effects.returned == (first.name,) and not first.kwarg_only
         return OperatorKind.IN_PLACE if writes_first and torch.Tag.inplace_view not in tags else None
     if effects.viewed or func is _aten._unsafe_view.default:  # a view of what nobody has any more, as in `reshape`
@@ -79,7 +84,7 @@ def _read(func: Operator, effects: Effects) -> OperatorKind | None:
         return OperatorKind.FACTORIES
     if (torch.Tag.pointwise in tags or func in _POINTWISE) and len(effects.returns) == 1:  # `frexp` has two
         return OperatorKind.POINTWISE
-    return OperatorKind.REDUCTIONS if _torch.has_reduction_tag(func) or _is_reduction(func, effects) else None
+    return OperatorKind.REDUCTIONS if _torch.operators.has_reduction_tag(func) or _is_reduction(func, effects) else None
 
 
 def _is_factory(effects: Effects) -> bool:

@@ -12,7 +12,7 @@ import torch
 from torch.fx.node import Target
 
 from subclass_aot import _torch
-from subclass_aot._torch import Operator
+from subclass_aot._torch.operators import Operator
 
 Kind = Literal["tensor", "list", "other"]
 Argument = tuple[int, str]
@@ -122,7 +122,7 @@ def without_out(func: Operator) -> Operator | None:
     >>> without_out(torch.ops.aten.add.out)
     <OpOverload(op='aten.add', overload='Tensor')>
     """
-    arguments = _torch.schema_of(func).arguments
+    arguments = _torch.operators.schema_of(func).arguments
     wanted = [(a.name, str(a.type)) for a in arguments if not a.is_out]
     return None if len(wanted) == len(arguments) else _pure_overload(func.overloadpacket, wanted)
 
@@ -136,24 +136,24 @@ def out_of_place(func: Operator) -> Operator | None:
     """
     name = func.overloadpacket.__name__
     packet = getattr(getattr(torch.ops, func.namespace), name.removesuffix("_"), None)
-    arguments = _torch.schema_of(func).arguments
+    arguments = _torch.operators.schema_of(func).arguments
     if packet is None or not name.endswith("_") or effects_of(func).returned != (arguments[0].name,):
         return None
     return _pure_overload(packet, [(a.name, str(a.type)) for a in arguments])
 
 
-def _pure_overload(packet: _torch.OperatorPacket, wanted: list[tuple[str, str]]) -> Operator | None:
+def _pure_overload(packet: _torch.operators.OperatorPacket, wanted: list[tuple[str, str]]) -> Operator | None:
     """Returns the overload that takes these arguments and writes none of them."""
     for name in packet.overloads():
         func: Operator = getattr(packet, name)
-        taken = [(a.name, str(a.type)) for a in _torch.schema_of(func).arguments]
+        taken = [(a.name, str(a.type)) for a in _torch.operators.schema_of(func).arguments]
         if taken == wanted and not effects_of(func).writes:
             return func
     return None
 
 
 def _read_schema(func: Operator) -> Effects:
-    schema = _torch.schema_of(func)
+    schema = _torch.operators.schema_of(func)
     written: dict[str, Argument] = {}
     read: dict[str, Argument] = {}
     writes = []
@@ -166,7 +166,7 @@ def _read_schema(func: Operator) -> Effects:
         for symbol in info.before_set:
             (written if info.is_write else read)[symbol] = (i, argument.name)
 
-    def look_up(table: dict[str, Argument], value: _torch.SchemaArgument) -> Argument | None:
+    def look_up(table: dict[str, Argument], value: _torch.operators.SchemaArgument) -> Argument | None:
         info = value.alias_info
         if info is None:
             return None
@@ -183,10 +183,10 @@ def _read_schema(func: Operator) -> Effects:
         writes=tuple(writes),
         returns_written=returns_written,
         returns_view_of=returns_view_of,
-        composite=_torch.has_composite_implicit_kernel(func),
+        composite=_torch.operators.has_composite_implicit_kernel(func),
         pure=not writes and not any(returns_view_of),
-        data_dependent=torch.Tag.data_dependent_output in tags or _torch.has_shape_by_data(func),
-        shape_by_data=_torch.has_shape_by_data(func),
+        data_dependent=torch.Tag.data_dependent_output in tags or _torch.operators.has_shape_by_data(func),
+        shape_by_data=_torch.operators.has_shape_by_data(func),
         random=torch.Tag.nondeterministic_seeded in tags,
         reshapes=torch.Tag.inplace_view in tags and func.overloadpacket is not _aten.set_,
     )

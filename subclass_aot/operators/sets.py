@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from subclass_aot import _torch
-from subclass_aot._torch import Operator, OperatorPacket
+from subclass_aot._torch.operators import Operator, OperatorPacket
 from subclass_aot.operators.kinds import OperatorKind, kind_of
 
 
@@ -31,12 +31,12 @@ class OperatorSet:
         return "; or ".join(kind.value for kind in OperatorKind if kind in self.kinds)
 
     def __contains__(self, func: object) -> bool:
-        if _torch.is_packet(func):
+        if _torch.operators.is_packet(func):
             raise TypeError(f"{func} has overloads, each of its own kind: ask for one, such as {_first(func)}")
-        return _torch.is_overload(func) and kind_of(func) in self.kinds and func not in self.without
+        return _torch.operators.is_overload(func) and kind_of(func) in self.kinds and func not in self.without
 
     def __iter__(self) -> Iterator[Operator]:
-        return (func for func in _torch.registered_operators() if func in self)
+        return (func for func in _torch.operators.registered_operators() if func in self)
 
     def __or__(self, other: OperatorSet) -> OperatorSet:
         if not isinstance(other, OperatorSet):
@@ -67,9 +67,9 @@ class OperatorSet:
 
 
 def _overloads(operator: object) -> list[Operator]:
-    if _torch.is_packet(operator):
+    if _torch.operators.is_packet(operator):
         return [getattr(operator, name) for name in operator.overloads()]
-    if not _torch.is_overload(operator):
+    if not _torch.operators.is_overload(operator):
         raise TypeError(f"{operator!r} is no operator: leave out overloads or packets, such as torch.ops.aten.where")
     return [operator]
 

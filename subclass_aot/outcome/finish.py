@@ -235,7 +235,7 @@ class _Writer:
             case "data":
                 self.source.line(f"{name}.data = {entries[0][1]}")
             case "state":
-                set_state = self.source.const(_torch.set_generator_state, "set_state")
+                set_state = self.source.const(_torch.generator.set_generator_state, "set_state")
                 self.source.line(f"{set_state}({name}, {entries[0][1]})")
             case "elements" | "members":
                 self.add(name, table, entries)

@@ -73,7 +73,7 @@ def find_holders(
 
 def _is_traced(tensor: object) -> TypeGuard[torch.Tensor]:
     """Returns whether it is a leaf, or a wrapper that has one inside; real wrappers may be used in a trace, too."""
-    if type(tensor) is MetaTensor or _torch.is_front(tensor):
+    if type(tensor) is MetaTensor or _torch.plain_subclasses.is_front(tensor):
         return True
     return isinstance(tensor, torch.Tensor) and any(map(_is_traced, vars(tensor).values()))
 
@@ -84,8 +84,8 @@ def _known_references(collections: Sequence[Collection[Any]]) -> Counter[int]:
     known = Counter(id(x) for collection in once.values() for x in collection)
     for tensor in {id(x): x for collection in collections for x in collection}.values():
         if isinstance(tensor, torch.Tensor) and type(tensor) is not MetaTensor:  # a wrapper; jagged ones have a table
-            if _torch.is_front(tensor):
-                known[id(_torch.leaf_of(tensor))] += 1
+            if _torch.plain_subclasses.is_front(tensor):
+                known[id(_torch.plain_subclasses.leaf_of(tensor))] += 1
             for value in vars(tensor).values():
                 known.update(map(id, value.values()) if type(value) is dict else (id(value),))
     return known
@@ -95,7 +95,7 @@ def _references(tensors: list[torch.Tensor]) -> list[int]:
     """Counts the references that Python has to each, beside those of the list and of autograd."""
     # Two are the list's and that of `map`. A function of our own as it had more of them where Dynamo runs frames.
     counts = list(map(sys.getrefcount, tensors))
-    return [counts[i] - 2 - _torch.is_held_in_cpp(tensors[i]) for i in range(len(tensors))]
+    return [counts[i] - 2 - _torch.autograd.is_held_in_cpp(tensors[i]) for i in range(len(tensors))]
 
 
 class Holders:

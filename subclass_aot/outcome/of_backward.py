@@ -390,8 +390,8 @@ def retains_grad(tensor: torch.Tensor) -> bool:
 
 def _table_of_new(tensor: torch.Tensor) -> Table:
     """Returns the table of what a program puts on a tensor that it has made."""
-    is_wrapper = _torch.is_traceable_wrapper_subclass(tensor)
-    own = frozenset(name for name in vars(tensor) if is_wrapper or _torch.is_mark(name))
+    is_wrapper = _torch.wrappers.is_traceable_wrapper_subclass(tensor)
+    own = frozenset(name for name in vars(tensor) if is_wrapper or _torch.autograd.is_mark(name))
     return Table("attributes", but=own, public=is_wrapper)
 
 

@@ -199,10 +199,10 @@ class Reader:
         position = 0
         while position < len(self.leaves):
             value, path = self.leaves[position], self.paths[position]
-            is_new = type(_torch.leaf_of(value)) is MetaTensor and self.seen.position_of(value) is None
+            is_new = type(_torch.plain_subclasses.leaf_of(value)) is MetaTensor and self.seen.position_of(value) is None
             if is_new and id(value) not in met:
                 met.add(id(value))
-                names = [name for name in vars(value) if not _torch.is_mark(name)]
+                names = [name for name in vars(value) if not _torch.autograd.is_mark(name)]
                 if names:
                     yield position, tuple((n, self.recipe(vars(value)[n], f"{path}.{n}")) for n in names)
             position += 1
@@ -229,7 +229,7 @@ class Reader:
         """Returns how an object is made that torch's pytree flattens."""
         self._made[id(value)] = value, None
         children, metadata, entries, _ = optree.tree_flatten_one_level(
-            value, none_is_leaf=True, namespace=_torch.PYTREE_NAMESPACE
+            value, none_is_leaf=True, namespace=_torch.modules.PYTREE_NAMESPACE
         )
         parts = tuple(self.recipe(x, f"{path}[{e!r}]") for x, e in zip(children, entries, strict=True))
         self.new.append(NewObject(type(value), True, metadata, parts))
@@ -354,7 +354,7 @@ class Reader:
         recipes = []
         for key, value in assigned:
             path = where + table.step(key)
-            if table.kind == _torch.PARAMETERS and value is not None:
+            if table.kind == _torch.modules.PARAMETERS and value is not None:
                 raise MutationError(_NEW_PARAMETER.format(path=path))
             recipes.append((self._key(key, where), self.recipe(value, path)))
         return Change(of, where, table, removed, tuple(recipes), appended)
@@ -378,5 +378,5 @@ def _same_values(before: list[tuple[Any, Any]], now: list[tuple[Any, Any]]) -> b
 
 def _is_registered(value: Any) -> bool:
     """Returns whether torch's pytree flattens an object."""
-    namespace = _torch.PYTREE_NAMESPACE
+    namespace = _torch.modules.PYTREE_NAMESPACE
     return not optree.tree_is_leaf(value, none_is_leaf=True, namespace=namespace)

@@ -139,7 +139,7 @@ class NewObject:
         Raises:
             JointGraphError: It makes none.
         """
-        kinds = optree.register_pytree_node.get(self.cls, namespace=_torch.PYTREE_NAMESPACE)
+        kinds = optree.register_pytree_node.get(self.cls, namespace=_torch.modules.PYTREE_NAMESPACE)
         if kinds is None:
             raise JointGraphError(UNREGISTERED.format(name=self.cls.__qualname__))
         return functools.partial(kinds.unflatten_func, self.metadata)

@@ -94,7 +94,7 @@ def _put_off(node: fx.Node, pending: Container[fx.Node]) -> list[fx.Node]:
 
 def has_effect(node: fx.Node) -> bool:
     """Returns True if a node does more than compute its result."""
-    if node.op != "call_function" or node.target is operator.getitem or not _torch.is_overload(node.target):
+    if node.op != "call_function" or node.target is operator.getitem or not _torch.operators.is_overload(node.target):
         return False
     effects = effects_of(node.target)
     return effects.mutates or effects.random or must_run(node)

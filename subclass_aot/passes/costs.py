@@ -95,7 +95,7 @@ def _size(spec: Any) -> float:
 
 def _known(number: Any) -> int:
     try:
-        return _torch.example_of(number)
+        return _torch.symbolic.example_of(number)
     except TypeError:
         return _GUESS
 

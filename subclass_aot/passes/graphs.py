@@ -16,7 +16,7 @@ def copied_graph(graph: fx.GraphModule) -> fx.GraphModule:
     copy, copies = fx.Graph(), dict[fx.Node, fx.Node]()
     for node in graph.graph.nodes:
         copies[node] = copied_node(copy, node, copies)
-    made = _torch.make_graph_module(graph, copy, type(graph).__name__)
+    made = _torch.graphs.make_graph_module(graph, copy, type(graph).__name__)
     made.meta.update(graph.meta)
     return made
 

@@ -53,7 +53,7 @@ def copied_node(graph: fx.Graph, node: fx.Node, copies: Copies) -> fx.Node:
 
 def viewed_by(node: fx.Node) -> fx.Node | None:
     """Returns the node that a node is a view of; None for one that computes something."""
-    if node.op != "call_function" or not _torch.is_overload(node.target):
+    if node.op != "call_function" or not _torch.operators.is_overload(node.target):
         return None
     viewed = effects_of(node.target).returns_view_of
     if not viewed or viewed[0] is None:
@@ -86,7 +86,7 @@ def is_backward(node: fx.Node) -> bool:
 
 def draws(node: fx.Node) -> bool:
     """Returns whether a node draws random numbers."""
-    if node.op != "call_function" or not _torch.is_overload(node.target):
+    if node.op != "call_function" or not _torch.operators.is_overload(node.target):
         return False
     return effects_of(node.target).draws(node.args, node.kwargs)
 
@@ -95,13 +95,17 @@ def has_no_result(node: fx.Node) -> bool:
     """Returns whether a node runs an operator that returns nothing, and so is there for what it does:
     `_assert_async`.
     """
-    return node.op == "call_function" and _torch.is_overload(node.target) and not effects_of(node.target).returns
+    return (
+        node.op == "call_function" and _torch.operators.is_overload(node.target) and not effects_of(node.target).returns
+    )
 
 
 def communicates(node: fx.Node) -> bool:
     """Returns whether a node talks to other ranks, or waits for them."""
     return (
-        node.op == "call_function" and _torch.is_overload(node.target) and node.target.namespace in _torch.COLLECTIVES
+        node.op == "call_function"
+        and _torch.operators.is_overload(node.target)
+        and node.target.namespace in _torch.collectives.COLLECTIVES
     )
 
 

@@ -167,7 +167,8 @@ def _remove(graph: fx.Graph, once: _Once, copies: dict[fx.Node, fx.Node]) -> Non
     if once.keeps_state:
         state = _placeholder(graph, f"the state of the generator before {node.name}", _meta_of_state(once))
         with graph.inserting_before(node):
-            again = graph.call_function(_torch.draw_from_state(), (state, node.target, *node.args), node.kwargs)  # type: ignore[arg-type]
+            draw = _torch.generator.draw_from_state()
+            again = graph.call_function(draw, (state, node.target, *node.args), node.kwargs)  # type: ignore[arg-type]
         again.meta = dict(node.meta)
         node.replace_all_uses_with(again)
     else:
@@ -253,13 +254,13 @@ def _copied_item(graph: fx.Graph, value: fx.Node, copies: dict[fx.Node, fx.Node]
 def _with_state(graph: fx.Graph, once: _Once, reads: dict[fx.Node, fx.Node], placeholder: fx.Node) -> fx.Node:
     """Puts back a draw that backward may repeat: it gives the state before it, too."""
     args, kwargs = fx.map_arg((once.node.args, once.node.kwargs), reads.__getitem__)
-    both = graph.call_function(_torch.draw_and_keep_state(), (once.node.target, *args), kwargs)  # type: ignore[arg-type]
+    both = graph.call_function(_torch.generator.draw_and_keep_state(), (once.node.target, *args), kwargs)  # type: ignore[arg-type]
     state, result = (graph.call_function(operator.getitem, (both, i)) for i in range(2))
     state.meta, result.meta = _meta_of_state(once), dict(once.node.meta)
     both.meta = {**once.node.meta, "val": (state.meta["val"], result.meta["val"])}
     both.meta.pop("spec", None)
     for again in list(placeholder.users):
-        if again.target is _torch.draw_from_state():
+        if again.target is _torch.generator.draw_from_state():
             again.replace_all_uses_with(result)
             graph.erase_node(again)
     placeholder.replace_all_uses_with(state)

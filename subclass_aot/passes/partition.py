@@ -125,7 +125,7 @@ def _forward(
             copied[node] = copied_node(graph, node, copied)
     results = [copied[n] if isinstance(n, fx.Node) else n for n in outputs]
     graph.output((*results, *(_cast(graph, copied[n], n, torch.bool) if n in packed else copied[n] for n in saved)))
-    return _torch.make_graph_module(joint, graph, "Forward")
+    return _torch.graphs.make_graph_module(joint, graph, "Forward")
 
 
 def _backward(
@@ -163,7 +163,7 @@ def _backward(
     results = [copies[n] if isinstance(n, fx.Node) else n for n in gradients]
     output = graph.output(tuple(results))
     describe_last(output, joint.graph.output_node(), len(gradients))
-    return _torch.make_graph_module(joint, graph, "Backward")
+    return _torch.graphs.make_graph_module(joint, graph, "Backward")
 
 
 class _Copies:

@@ -281,7 +281,7 @@ def is_cheap(node: fx.Node) -> bool:
 
 @functools.cache
 def _is_cheap(func: object) -> bool:
-    if not _torch.is_overload(func) or effects_of(func).random:
+    if not _torch.operators.is_overload(func) or effects_of(func).random:
         return False
     is_pure = effects_of(func).pure and len(effects_of(func).returns) == 1
     return (torch.Tag.pointwise in func.tags and is_pure) or func in _CHEAP

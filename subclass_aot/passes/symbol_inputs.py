@@ -70,4 +70,4 @@ def _plain(node: fx.Node) -> Iterable[tuple[Any, int]]:
 
 
 def _expression(number: Any) -> Any:
-    return _torch.expression_of(number)
+    return _torch.symbolic.expression_of(number)

@@ -111,7 +111,7 @@ class _Writer:
             if isinstance(self.graph, LazyFunction):  # where compiling fails, nothing is lost
                 lazy = source.const(self.graph, "backward_graph")
                 source.line(f"if not {lazy}.is_compiled: {lazy}.compiled()")
-            source.line(f"ctx.{_torch.CLEAR_SAVED}()  # the graph releases each when it has been read")
+            source.line(f"ctx.{_torch.autograd.CLEAR_SAVED}()  # the graph releases each when it has been read")
         return live
 
     def run(self, live: Sequence[str]) -> None:

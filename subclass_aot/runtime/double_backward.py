@@ -60,7 +60,7 @@ class DoubleBackward:
     def differentiable(self, backward: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
         """Returns `backward` for an `autograd.Function`, or the vjp in its place where autograd has to follow."""
 
-        @_torch.below_dynamo
+        @_torch.dynamo.below_dynamo
         def chosen(ctx: Any, *tangents: torch.Tensor | None) -> tuple[Any, ...]:
             if not torch.is_grad_enabled():
                 return backward(ctx, *tangents)
@@ -69,7 +69,7 @@ class DoubleBackward:
             keeper = ctx.next_functions[0][0]  # what `keep` returned is the first tensor that the function was given
             values = list(keeper.saved_tensors)
             draws = nullcontext() if keeper.state is None else drawing_from(keeper.state)
-            with _torch.classes_see_functions(), draws:
+            with _torch.plain_subclasses.classes_see_functions(), draws:
                 gradients = self._vjp(values, list(tangents))
             return (None,) * (len(ctx.needs_input_grad) - len(gradients)) + tuple(gradients)
 
@@ -122,7 +122,7 @@ def _through_autograd(signature: JointSignature, values: list[Any], results: lis
             view = next(
                 r for r, o in made if isinstance(o, ViewOfBase) and o.output is None and o.intermediate_base == position
             )
-            found.append(_torch.base_of(view))
+            found.append(_torch.autograd.base_of(view))
     return found
 
 

@@ -85,12 +85,15 @@ def make_entry(
     convention = Convention(signature, compiled.graphs, keeps_inputs=compiled.double_backward is not None)
     sources: dict[str, str] = {}
     function = None
-    seen = any(_torch.is_plain_subclass(cls) and _torch.sees_functions(cls) for cls in map(type, arguments.values))
+    seen = any(
+        _torch.plain_subclasses.is_plain_subclass(cls) and _torch.plain_subclasses.sees_functions(cls)
+        for cls in map(type, arguments.values)
+    )
     if compiled.backward is not None:
         forward = write_forward(convention, compiled.forward)
         backward = write_backward(convention, compiled.backward, compiled.others)
-        _torch.below_dynamo(forward)  # which autograd calls, as it does the other one
-        _torch.below_dynamo(backward)
+        _torch.dynamo.below_dynamo(forward)  # which autograd calls, as it does the other one
+        _torch.dynamo.below_dynamo(backward)
         sources = {"forward": _text(forward), "backward": _text(backward)}
         if seen:
             backward = _unseen_by_classes(backward)
@@ -113,7 +116,7 @@ def make_entry(
         source.line(f"return {emit_finish(source, signature.outcome, reads.values, results, arguments.named)}")
 
     call = write_guarded(arguments.with_views(signature.views), signature, options, body)
-    _torch.below_dynamo(call)
+    _torch.dynamo.below_dynamo(call)
     text = _text(call)
     if seen:
         call = _unseen_by_classes(call)
@@ -127,10 +130,10 @@ def _unseen_by_classes(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
-        with _torch.without_torch_function():
+        with _torch.plain_subclasses.without_torch_function():
             return function(*args, **kwargs)
 
-    _torch.below_dynamo(run)
+    _torch.dynamo.below_dynamo(run)
     return run
 
 
@@ -140,9 +143,9 @@ def _applied(convention: Convention, forward: Callable[..., Any], backward: Call
         return hooks.make_node(forward, backward, len(convention.parameters))
     members = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
     function: Any = type("Compiled", (torch.autograd.Function,), members)
-    _torch.refuse_compiled_autograd(function)
-    apply = _torch.apply_of(function)
-    _torch.release_with(apply, function)
+    _torch.autograd.refuse_compiled_autograd(function)
+    apply = _torch.autograd.apply_of(function)
+    _torch.autograd.release_with(apply, function)
     return apply
 
 

@@ -169,7 +169,7 @@ def _detach(source: Source, convention: Convention, computed: Mapping[OutputDesc
         elif training and (desc in dense or how.is_view):
             # A view of something unseen could not be written in place later; one of a result that autograd is given
             # would have the history of that.
-            source.line(f"if {name}.{_torch.IS_VIEW}(): {name} = {name}.detach()")
+            source.line(f"if {name}.{_torch.autograd.IS_VIEW}(): {name} = {name}.detach()")
 
 
 def _wrap(

@@ -114,7 +114,7 @@ class Graphs:
             free_strides: Whether the strides of what is only saved are left to the compiler of forward.
         """
         _report_static(self, signature)
-        shared = _torch.CudaGraphs(is_inference=self.backward is None)
+        shared = _torch.inductor.CudaGraphs(is_inference=self.backward is None)
         for graph in (self.forward, self.backward):
             if graph is not None:
                 graph.meta["cuda_graphs"] = shared
@@ -122,7 +122,7 @@ class Graphs:
             self.forward.meta["free_outputs"] = frozenset(_only_saved(self))
 
 
-@_torch.classes_see_functions()  # as for compilers
+@_torch.plain_subclasses.classes_see_functions()  # as for compilers
 def split(trace: JointTrace, partition_fn: PartitionFn | None, fuses: bool = False) -> Graphs:
     """Partitions the joint graph and puts the writes into inputs at the end of forward.
 
@@ -192,7 +192,7 @@ def _with_fakes(partition_fn: PartitionFn) -> PartitionFn:
     def partition(joint: fx.GraphModule, _: object, num_fwd_outputs: int) -> tuple[fx.GraphModule, fx.GraphModule]:
         removed = RemovedOnce(joint, num_fwd_outputs)
         fakes = Fakes(removed.given)
-        with _torch.as_recorded(), _torch.within_tracing(fakes.mode):
+        with _torch.switches.as_recorded(), _torch.aotautograd.within_tracing(fakes.mode):
             graphs = partition_fn(removed.given, fakes.inputs, num_fwd_outputs=removed.num_fwd_outputs)
         for graph in (removed.given, *graphs):
             fakes.put_back(graph)
@@ -312,7 +312,7 @@ def _is_view(node: Argument) -> bool:
     """Returns whether a view operator, such as `t` or `split`, made an output of a graph."""
     while isinstance(node, fx.Node) and node.target is operator.getitem:
         node = node.args[0]
-    if not isinstance(node, fx.Node) or not _torch.is_overload(node.target):
+    if not isinstance(node, fx.Node) or not _torch.operators.is_overload(node.target):
         return False
     return any(viewed is not None for viewed in effects_of(node.target).returns_view_of)
 

@@ -39,7 +39,7 @@ class LazyFunction:
         self._run: BoxedFunction | None = None
         self._compile: Callable[[], BoxedFunction] | None = compile
         self._modes = _Modes()
-        self._compilation = _torch.current_compilation()
+        self._compilation = _torch.dynamo.current_compilation()
         self._name = name
         self._line = line
 
@@ -60,7 +60,7 @@ class LazyFunction:
             if self._run is None:
                 assert self._compile is not None
                 try:
-                    with self._modes.restored(), _torch.as_part_of(self._compilation):
+                    with self._modes.restored(), _torch.dynamo.as_part_of(self._compilation):
                         self._run = self._compile()
                 except Exception as error:  # of the compiler's
                     pass_on_interruption(error)
@@ -77,7 +77,7 @@ class _Modes:
         self._grad = torch.is_grad_enabled()
         self._dtype = torch.get_default_dtype()
         self._deterministic = _deterministic()
-        self._devices = [mode for mode in _torch.function_modes() if isinstance(mode, torch.device)]
+        self._devices = [mode for mode in _torch.dispatch.function_modes() if isinstance(mode, torch.device)]
 
     @contextmanager
     def restored(self) -> Iterator[None]:
@@ -85,8 +85,8 @@ class _Modes:
         with ExitStack() as stack:
             stack.enter_context(torch.inference_mode(False))
             stack.enter_context(torch.set_grad_enabled(self._grad))
-            stack.enter_context(_torch.disable_current_modes())
-            stack.enter_context(_torch.without_function_modes())
+            stack.enter_context(_torch.dispatch.disable_current_modes())
+            stack.enter_context(_torch.dispatch.without_function_modes())
             for device in self._devices:
                 stack.enter_context(device)
             stack.enter_context(PutBack(partial(torch.set_default_dtype, torch.get_default_dtype())))

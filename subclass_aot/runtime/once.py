@@ -42,7 +42,7 @@ def once_differentiable(
         put: What it puts into objects.
     """
 
-    @_torch.below_dynamo
+    @_torch.dynamo.below_dynamo
     def marked(ctx: object, *tangents: torch.Tensor | None) -> tuple[Any, ...]:
         if not torch.is_grad_enabled():
             return backward(ctx, *tangents)
@@ -51,7 +51,10 @@ def once_differentiable(
         with torch.no_grad():
             gradients = backward(ctx, *tangents)
         given = [g for g in gradients if g is not None]
-        anchors = [*(x for x in tangents if x is not None and x.requires_grad), *_torch.leaves_behind_gradient()]
+        anchors = [
+            *(x for x in tangents if x is not None and x.requires_grad),
+            *_torch.autograd.leaves_behind_gradient(),
+        ]
         results = iter(_Final.apply(len(anchors), *anchors, *given) if given else ())  # type: ignore[no-untyped-call]
         return tuple(None if g is None else next(results) for g in gradients)
 

@@ -97,8 +97,9 @@ class Results:
         """Appends what makes a leaf of autograd's graph of something that forward made, and may have saved."""
         name, cls = self._source.fresh("leaf"), leaf.meta.cls
         bare = f"{made}.detach()"
-        if _torch.is_plain_subclass(cls):
-            bare = f"{self._source.const(_torch.as_class, 'as_class')}({bare}, {self._source.const(cls, cls.__name__)})"
+        if _torch.plain_subclasses.is_plain_subclass(cls):
+            as_class = self._source.const(_torch.plain_subclasses.as_class, "as_class")
+            bare = f"{as_class}({bare}, {self._source.const(cls, cls.__name__)})"
         elif leaf.is_parameter:
             bare = f"{self._source.const(torch.nn.Parameter, 'Parameter')}({bare})"
         self._source.line(f"{name} = ({bare}).requires_grad_()")

@@ -24,7 +24,7 @@ from subclass_aot.objects import Holder, Objects, nodes
 from subclass_aot.runtime.reads import noticed, watchable
 from subclass_aot.tables import HOOKS, UNSEEN, Table
 
-_OF_TENSORS = (_torch.PARAMETERS, _torch.BUFFERS)
+_OF_TENSORS = (_torch.modules.PARAMETERS, _torch.modules.BUFFERS)
 _ROOT = "self"
 
 

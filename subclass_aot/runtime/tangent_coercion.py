@@ -45,7 +45,7 @@ def fits(tangent: object, meta: InnerMeta, specs: Sequence[Any]) -> bool:
             return False
         (spec,) = specs
         return tangent.dtype is spec.dtype and same_size(tangent.size(), spec.size)
-    if isinstance(meta, SubclassCreationMeta) and _torch.is_jagged(meta.cls):
+    if isinstance(meta, SubclassCreationMeta) and _torch.wrappers.is_jagged(meta.cls):
         return _fits_jagged(tangent, meta, specs)
     if isinstance(meta, SubclassCreationMeta):
         return _same_outside(tangent, meta) and all(
@@ -144,7 +144,7 @@ def zeros(spec: Spec, size: tuple[int, ...], stride: tuple[int, ...], tangents: 
 
 
 def _has_no_data(tangent: object) -> bool:
-    if tangent is None or not _torch.is_traceable_wrapper_subclass(tangent):
+    if tangent is None or not _torch.wrappers.is_traceable_wrapper_subclass(tangent):
         return isinstance(tangent, MetaTensor)
     names, _ = tangent.__tensor_flatten__()
     return any(_has_no_data(getattr(tangent, name)) for name in names)

@@ -246,7 +246,7 @@ def _part(graph: fx.GraphModule, group: Sequence[fx.Node], made: Sequence[fx.Nod
     descs = dict(zip(outputs, descriptor_of(graph.graph.output_node()), strict=True))
     output = part.output(tuple(copies[node] for node in made))
     describe(output, tuple(descs.get(node) or Intermediate(node.name) for node in made))
-    module = _torch.make_graph_module(graph, part, "Forward")
+    module = _torch.graphs.make_graph_module(graph, part, "Forward")
     module.meta["static_input_indices"] = tuple(static)
     if "cuda_graphs" in graph.meta:
         module.meta["cuda_graphs"] = graph.meta["cuda_graphs"]
@@ -258,7 +258,7 @@ def may_run_on_a_guess(node: fx.Node) -> bool:
 
     What writes, draws, communicates, reads at places that another tensor names, or is a custom operator, may not.
     """
-    if node.op == "get_attr" or node.target is operator.getitem or not _torch.is_overload(node.target):
+    if node.op == "get_attr" or node.target is operator.getitem or not _torch.operators.is_overload(node.target):
         return True  # arithmetic of sizes
     operation: Any = node.target
     effects = effects_of(operation)
@@ -266,7 +266,7 @@ def may_run_on_a_guess(node: fx.Node) -> bool:
         return False
     if any(viewed is not None for viewed in effects.returns_view_of):
         return True
-    name = _torch.schema_of(operation).name.removeprefix("aten::")
+    name = _torch.operators.schema_of(operation).name.removeprefix("aten::")
     spec = node.meta.get("spec")
     if torch.Tag.pointwise in operation.tags and name not in _FAIL_ON_VALUES:
         return spec is not None and (spec.dtype.is_floating_point or name not in _FAIL_ON_INTEGERS)

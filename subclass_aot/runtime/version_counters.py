@@ -25,24 +25,24 @@ def counters(silent: Sequence[torch.Tensor], counted: Sequence[torch.Tensor]) ->
         counted: Tensors whose version eager moves, once for each time that they are in the list. They come last: some
             may share a counter with silent ones.
     """
-    versions = [(x, _torch.version_of(x)) for x in silent if not x.is_inference()]
+    versions = [(x, _torch.autograd.version_of(x)) for x in silent if not x.is_inference()]
     moves: dict[int, int] = {}
     for x in counted:
         if not x.is_inference():
             counter = id(autograd_base(x))
             moves[counter] = moves.get(counter, 0) + 1
-            versions.append((x, _torch.version_of(x) + moves[counter]))
+            versions.append((x, _torch.autograd.version_of(x) + moves[counter]))
     return tuple([x for x, _ in versions]), tuple([version for _, version in versions])
 
 
 def set_versions(found: Counters) -> None:
     """Sets the versions. Before anything is saved for backward, since autograd notes the versions of what is saved."""
-    _torch.set_versions(*found)
+    _torch.autograd.set_versions(*found)
 
 
 def undo_bump(tensor: torch.Tensor) -> None:
     """Takes back one version bump of a tensor, which is going to be written now and bumps it again."""
-    _torch.set_versions((tensor,), (max(0, _torch.version_of(tensor) - 1),))
+    _torch.autograd.set_versions((tensor,), (max(0, _torch.autograd.version_of(tensor) - 1),))
 
 
 def reshape(changes: Sequence[MetadataMutation], tensor: torch.Tensor, is_counted: bool = True) -> None:
@@ -57,13 +57,13 @@ def reshape(changes: Sequence[MetadataMutation], tensor: torch.Tensor, is_counte
         is_counted: Whether they were counted; if not, they will be.
     """
     has_version = not tensor.is_inference()
-    version = _torch.version_of(tensor) if has_version else 0
+    version = _torch.autograd.version_of(tensor) if has_version else 0
     if has_version and is_counted:
-        _torch.set_versions((tensor,), (max(0, version - len(changes)),))
-    if _torch.is_view(tensor):
+        _torch.autograd.set_versions((tensor,), (max(0, version - len(changes)),))
+    if _torch.autograd.is_view(tensor):
         tensor.grad_fn  # noqa: B018  # if what it is a view of was written, autograd regenerates it, as it was
     for step, tracked in changes:
         with torch.set_grad_enabled(tracked):
             step(tensor)
     if has_version and not is_counted:
-        _torch.set_versions((tensor,), (version,))
+        _torch.autograd.set_versions((tensor,), (version,))

@@ -74,7 +74,7 @@ class Encoder(ValueWriter):
             return {"symint": self._words(lasting_key_of(value))}
         if isinstance(value, torch.Tensor):
             raise Refused(_TENSOR)
-        if _torch.is_overload(value):
+        if _torch.operators.is_overload(value):
             return {"operator": name_of_operator(value)}
         if isinstance(value, type | _FUNCTIONS):
             return {"named": name_of(value)}
@@ -94,7 +94,7 @@ class Encoder(ValueWriter):
 
     def _number(self, value: Number) -> Json:
         number: Any = value.number
-        expression, beside = _torch.how_often_beside(number)
+        expression, beside = _torch.expressions.how_often_beside(number)
         return {"Number": [self._words(expression), beside, value.index]}
 
     def _words(self, expression: object) -> Json:
@@ -202,9 +202,9 @@ class Decoder(ValueReader):
         text = repr((number, beside))
         if text not in self._numbers:
             symbols = self._symbols()
-            expression = _torch.known(symbols.env, expression_of(number, symbols))
+            expression = _torch.expressions.known(symbols.env, expression_of(number, symbols))
             while Number(expression) in self._numbers.values():
-                expression = _torch.beside(expression)
+                expression = _torch.expressions.beside(expression)
             self._numbers[text] = Number(expression, index)
         return self._numbers[text]
 

@@ -78,7 +78,7 @@ def _encode_node(
 
 
 def _name_of(target: object) -> str:
-    if not _torch.is_overload(target):
+    if not _torch.operators.is_overload(target):
         raise Refused(_FUNCTION.format(target=getattr(target, "__name__", target)))
     return name_of_operator(target)
 
@@ -137,7 +137,7 @@ class GraphReader:
             parts = sized(each, 6)
             with at(f"node {parts[1]!s:.80}"):
                 nodes.append(self._node(graph, nodes, constants, parts))
-        module = _torch.make_graph_module(constants, graph, name)
+        module = _torch.graphs.make_graph_module(constants, graph, name)
         module.meta["static_input_indices"] = tuple(static)
         if free:
             module.meta["free_outputs"] = frozenset(free)

@@ -85,7 +85,7 @@ def operator_named(name: object) -> Any:
     if not isinstance(name, str) or not _OPERATOR.fullmatch(name):
         raise Refused(_NO_OPERATOR.format(name=name, why=""))
     namespace, _, rest = name.partition(".")
-    found = _torch.operator_named(namespace, *rest.split("."))
+    found = _torch.named_operators.operator_named(namespace, *rest.split("."))
     if found is None:
         raise Refused(_NO_OPERATOR.format(name=name, why=""))
     return found
@@ -98,7 +98,7 @@ def name_of_operator(func: Any) -> str:
         Refused: It is none, or one that was made in this process alone.
     """
     name = str(func)
-    if not _torch.is_overload(func) or not _OPERATOR.fullmatch(name):
+    if not _torch.operators.is_overload(func) or not _OPERATOR.fullmatch(name):
         raise Refused(f"{getattr(func, '__name__', func)!r} is a function of Python, and no operator")
     drawn = name_of_drawn(func)
     if drawn is not None:

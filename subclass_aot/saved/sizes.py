@@ -54,10 +54,10 @@ def saved_symbols(symbols: Symbols) -> SavedSymbols:
     Raises:
         Refused: Another solver does not come to the same, or there is what a record cannot have.
     """
-    names, ranges = symbols.names, _torch.value_ranges(symbols.env)
-    known = _torch.sizes_of(symbols.env, names)
+    names, ranges = symbols.names, _torch.symbolic.value_ranges(symbols.env)
+    known = _torch.expressions.sizes_of(symbols.env, names)
     sizes = tuple(SavedSize(known[name][1], known[name][0], *ranges[symbol]) for symbol, name in names.items())
-    assumed = tuple(words_of(guard, symbols) for guard in _torch.guards_of(symbols.env))
+    assumed = tuple(words_of(guard, symbols) for guard in _torch.expressions.guards_of(symbols.env))
     saved = SavedSymbols(sizes, assumed)
     with at("again"):
         again = symbols_of(saved)
@@ -81,7 +81,7 @@ def symbols_of(saved: SavedSymbols) -> Symbols:
             raise Refused(NOT_SO.format(written=written))
     for size, symbol in zip(saved.sizes, symbols.names, strict=True):
         with _named():
-            _torch.limit(symbols.env, symbol, size.least, size.most)
+            _torch.expressions.limit(symbols.env, symbol, size.least, size.most)
     return symbols
 
 
@@ -92,7 +92,7 @@ def words_of(expression: Any, symbols: Symbols) -> Any:
         Refused: It has a number that depends on data, or a function that files do not have.
     """
     with _named():
-        return _torch.as_words(expression, symbols.names)
+        return _torch.expressions.as_words(expression, symbols.names)
 
 
 def expression_of(written: Any, symbols: Symbols) -> Any:
@@ -103,7 +103,7 @@ def expression_of(written: Any, symbols: Symbols) -> Any:
     """
     with _named():
         named = {name: symbol for symbol, name in symbols.names.items()}
-        return _torch.from_words(written, named)
+        return _torch.expressions.from_words(written, named)
 
 
 def number_of(written: Any, symbols: Symbols) -> Any:
@@ -114,7 +114,7 @@ def number_of(written: Any, symbols: Symbols) -> Any:
     """
     expression = expression_of(written, symbols)
     with _named():
-        return _torch.number_of(symbols.env, expression)
+        return _torch.expressions.number_of(symbols.env, expression)
 
 
 @contextmanager

@@ -80,7 +80,11 @@ class _FakeMaker:
                 if not isinstance(value, torch.Tensor):
                     return value
                 leaf = self.leaf(value, path, inherited)
-                return _torch.as_class(leaf, meta.cls) if _torch.is_plain_subclass(meta.cls) else leaf
+                return (
+                    _torch.plain_subclasses.as_class(leaf, meta.cls)
+                    if _torch.plain_subclasses.is_plain_subclass(meta.cls)
+                    else leaf
+                )
             case ContainerMeta():
                 parts = {
                     key: self.make(value[key], m, path + meta.step(key), inherited) for key, m in meta.items.items()
@@ -104,10 +108,10 @@ class _FakeMaker:
             if is_symbolic(number):
                 follows = dim in marked or dim in inherited and inherited[dim].marked
                 given[dim] = _Outer(value.shape[dim], number, follows)
-        jagged = _torch.is_jagged(meta.cls)
+        jagged = _torch.wrappers.is_jagged(meta.cls)
         inner = {
             name: self.make(getattr(value, name), part, path + meta.step(name), given)
-            if not jagged or name != _torch.JAGGED_VALUES
+            if not jagged or name != _torch.wrappers.JAGGED_VALUES
             else self.values_of_jagged(value, path + meta.step(name))
             for name, part in meta.attrs.items()
         }
@@ -117,7 +121,7 @@ class _FakeMaker:
 
     def values_of_jagged(self, value: Any, path: str) -> MetaTensor:
         """Makes the elements. Only their number may be a symbol: torch multiplies nested ints by known strides."""
-        (values, _), dim = _torch.parts_of_jagged(value), _torch.ragged_dim_of(value) - 1
+        (values, _), dim = _torch.wrappers.parts_of_jagged(value), _torch.wrappers.ragged_dim_of(value) - 1
         dims = self.dynamic.sizes.get(path, set()) & {dim} if values.stride(dim) == values[0].numel() else set()
         known = _FakeMaker(DynamicSizes({path: dims}, {}, self.dynamic.marked), self.symbols)
         return known.leaf(values, path, {})

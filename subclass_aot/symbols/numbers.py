@@ -8,7 +8,7 @@ from typing import Any, TypeGuard, overload
 import torch
 
 from subclass_aot import _torch
-from subclass_aot._torch import Symbolic
+from subclass_aot._torch.symbolic import Symbolic
 
 Number = int | torch.SymInt
 Bounds = tuple[int, int | None]
@@ -20,30 +20,30 @@ def is_symbolic(value: Number) -> TypeGuard[torch.SymInt]: ...
 def is_symbolic(value: object) -> TypeGuard[Symbolic]: ...
 def is_symbolic(value: object) -> TypeGuard[Symbolic]:
     """Returns whether a value is a number that only the call knows."""
-    return isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool) and not _torch.is_nested_int(value)
+    return isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool) and not _torch.wrappers.is_nested_int(value)
 
 
 def plain(number: object) -> Any:
     """Returns a symbolic number that proved to be a certain one, as that one; everything else as it is."""
     if not isinstance(number, torch.SymInt):
         return number
-    expression = _torch.expression_of(number)
+    expression = _torch.symbolic.expression_of(number)
     return int(expression) if expression.is_Integer else number
 
 
 def key_of(value: object) -> Any:
     """Returns a value as it stands in the key of a cache: numbers compare by expression."""
-    return _torch.expression_of(value) if is_symbolic(value) else value
+    return _torch.symbolic.expression_of(value) if is_symbolic(value) else value
 
 
 def lasting_key_of(number: Symbolic) -> Any:
     """Returns a key of a symbolic number that stays the same in a trace when more is found out about symbols."""
-    return _torch.original_expression_of(number)
+    return _torch.symbolic.original_expression_of(number)
 
 
 def solver_in(values: Iterable[object]) -> Any:
     """Returns the solver of the first symbolic number among `values`, or None."""
-    return next((_torch.solver_of(v) for v in values if is_symbolic(v)), None)
+    return next((_torch.symbolic.solver_of(v) for v in values if is_symbolic(v)), None)
 
 
 def cache_of(solver: object, what: str) -> dict[Any, Any]:
@@ -60,7 +60,7 @@ def cache_of(solver: object, what: str) -> dict[Any, Any]:
 def forget(solver: object) -> None:
     """Drops the caches of a solver: they refer to the solver."""
     vars(solver).pop(_CACHES, None)
-    _torch.forget_answers(solver)
+    _torch.symbolic.forget_answers(solver)
 
 
 _CACHES = "subclass_aot_caches"

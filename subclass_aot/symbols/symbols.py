@@ -56,7 +56,7 @@ class Symbols:
     """
 
     def __init__(self, env: object = None) -> None:
-        self.env: Any = _torch.shape_env() if env is None else env
+        self.env: Any = _torch.symbolic.shape_env() if env is None else env
         self._are_guarded = env is not None
         self.symints: dict[Any, Any] = {}
         """For each symbol, the number that is nothing but it."""
@@ -81,9 +81,9 @@ class Symbols:
             where: Where it is read, as `args[0].size(1)`.
             bounds: The least and the greatest value that the user promised.
         """
-        number: Number = _torch.new_size(self.env, hint, where, bounds)
+        number: Number = _torch.symbolic.new_size(self.env, hint, where, bounds)
         if isinstance(number, torch.SymInt):
-            symbol = _torch.expression_of(number)
+            symbol = _torch.symbolic.expression_of(number)
             self._names[symbol] = f"s{len(self._names)}"
             self._where[symbol] = where
             self.symints[symbol] = number
@@ -96,7 +96,7 @@ class Symbols:
 
     def tell(self, expression: sympy.Basic) -> bool:
         """Assumes something that another trace has assumed; False if it is not so in the example."""
-        holds = _torch.assume(self.env, expression)
+        holds = _torch.expressions.assume(self.env, expression)
         self._told = len(self.env.guards)
         return holds
 
@@ -107,9 +107,9 @@ class Symbols:
             kind: Which of these.
             bounds: The least and the greatest value that a size is said to have, which each call checks.
         """
-        number = self._again.pop(0) if self._again else _torch.new_unbacked(self.env, kind, bounds)
+        number = self._again.pop(0) if self._again else _torch.symbolic.new_unbacked(self.env, kind, bounds)
         self._unbacked.append(number)
-        self.symints.setdefault(_torch.original_expression_of(number), number)
+        self.symints.setdefault(_torch.symbolic.original_expression_of(number), number)
         return number
 
     def take_fresh_unbacked(self) -> list[Any]:
@@ -124,7 +124,7 @@ class Symbols:
             value_of: Gives the value of a symbol, or None.
             is_cautious: Whether operators get values also where a guess would do: whether a size is one, say.
         """
-        _torch.tell_unknowns(self.env, value_of, is_cautious)
+        _torch.symbolic.tell_unknowns(self.env, value_of, is_cautious)
 
     def repeat(self, symints: list[Any]) -> None:
         """Registers the numbers that an operator made, for when it runs again."""
@@ -139,9 +139,9 @@ class Symbols:
         """
         if isinstance(number, int):
             return str(number)
-        expression = _torch.expression_of(number) if hasattr(number, "node") else number
+        expression = _torch.symbolic.expression_of(number) if hasattr(number, "node") else number
         names = {symbol: self._names.get(symbol, str(symbol)) for symbol in expression.free_symbols}
-        return _torch.as_python(expression, names)
+        return _torch.symbolic.as_python(expression, names)
 
     def assumptions(self, known: Collection[str] | None = None) -> list[tuple[str, str]]:
         """Returns what must hold for the trace to be right, as Python text, each with a place in the source or ''.
@@ -153,14 +153,14 @@ class Symbols:
         """
         names = {symbol: name for symbol, name in self._names.items() if known is None or name in known}
         found: dict[str, str] = {}
-        ranges: Mapping[Any, tuple[int | None, int | None]] = _torch.value_ranges(self.env)
+        ranges: Mapping[Any, tuple[int | None, int | None]] = _torch.symbolic.value_ranges(self.env)
         for symbol, name in names.items():
             least, most = ranges[symbol]
             if least is not None:
                 found[f"{name} >= {least}"] = ""
             if most is not None:
                 found[f"{name} <= {most}"] = ""
-        for expression, place in _torch.assumptions(self.env, self._told):
+        for expression, place in _torch.symbolic.assumptions(self.env, self._told):
             if expression.free_symbols <= names.keys():
                 found.setdefault(self.text(expression), place)
         return list(found.items())
@@ -174,8 +174,10 @@ class Symbols:
         >>> bool(symbols.size(8, "x.size(0)") == 8), symbols.pinned()[0][:2]
         (True, ('x.size(0)', 8))
         """
-        places = {next(iter(e.free_symbols)): p for e, p in _torch.assumptions(self.env) if len(e.free_symbols) == 1}
-        numbers = {symbol: _torch.expression_of(self.symints[symbol]) for symbol in self._where}
+        places = {
+            next(iter(e.free_symbols)): p for e, p in _torch.symbolic.assumptions(self.env) if len(e.free_symbols) == 1
+        }
+        numbers = {symbol: _torch.symbolic.expression_of(self.symints[symbol]) for symbol in self._where}
         return [(self._where[s], int(n), places.get(s, "")) for s, n in numbers.items() if n.is_number]
 
     @contextmanager
@@ -194,7 +196,7 @@ class Symbols:
             refused.append(self.text(expression))
             raise MoreAssumed(refused[-1])
 
-        with _torch.no_more_guards(self.env, refuse):
+        with _torch.symbolic.no_more_guards(self.env, refuse):
             try:
                 yield
             except Exception as error:  # of the compiler's
@@ -206,10 +208,16 @@ class Symbols:
     def runtime_asserts(self) -> list[RuntimeAssert]:
         """Returns what must hold of numbers that depend on data: the call checks it once they are known."""
         found = []
-        for expression, stack, assumed in _torch.assertions(self.env):
+        for expression, stack, assumed in _torch.symbolic.assertions(self.env):
             if expression.free_symbols and expression.free_symbols <= self.symints.keys():
                 symints = {symbol: self.symints[symbol] for symbol in expression.free_symbols}
-                by = "assumed" if assumed else "stated" if _torch.is_checked_by(is_user_file, stack) else "needed"
+                by = (
+                    "assumed"
+                    if assumed
+                    else "stated"
+                    if _torch.symbolic.is_checked_by(is_user_file, stack)
+                    else "needed"
+                )
                 found.append(RuntimeAssert(expression, symints, user_line_in(stack), by))  # type: ignore[arg-type]
         return found
 
@@ -240,7 +248,7 @@ class RuntimeAssert:
 
     def text(self, names: Mapping[Any, str]) -> str:
         """Returns the expression as Python text."""
-        return _torch.as_python(self.expression, names)
+        return _torch.symbolic.as_python(self.expression, names)
 
 
 def current_symbols() -> Symbols | None:

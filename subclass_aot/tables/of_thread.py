@@ -127,10 +127,12 @@ def tables_of_this_thread(modules: Iterable[torch.nn.Module]) -> Iterator[None]:
     """
     modules = list(modules)
     swapped = [
-        (vars(module), name, ThreadTable(vars(module)[name])) for module in modules for name in _torch.MODULE_TABLES
+        (vars(module), name, ThreadTable(vars(module)[name]))
+        for module in modules
+        for name in _torch.modules.MODULE_TABLES
     ]
     with ExitStack() as stack:
-        for name in _torch.LISTS_OF_WEIGHTS:
+        for name in _torch.modules.LISTS_OF_WEIGHTS:
             recurrent = [m for m in modules if isinstance(m, torch.nn.RNNBase) and type(vars(m).get(name)) is list]
             if recurrent:
                 stack.enter_context(_class_attribute(torch.nn.RNNBase, name, _OtherList(name, recurrent)))

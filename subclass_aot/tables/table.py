@@ -36,8 +36,8 @@ Kind = (
         "state",
         "data",
     ]
-    | _torch.ModuleTable
-    | _torch.HookTable
+    | _torch.modules.ModuleTable
+    | _torch.modules.HookTable
 )
 
 Contents = list[tuple[Any, Any]]
@@ -46,13 +46,13 @@ Contents = list[tuple[Any, Any]]
 UNSEEN = frozenset[object]()
 """Among what is watched: something of which no comparison by identity shows that it is unchanged."""
 
-MODULE_TABLES: tuple[Kind, ...] = _torch.MODULE_TABLES
+MODULE_TABLES: tuple[Kind, ...] = _torch.modules.MODULE_TABLES
 """The tables of every module that hold tensors and modules."""
 
-_NAMED = frozenset({"grad", "state", "data", "attributes", "slots", "class", "partial", *_torch.MODULE_TABLES})
+_NAMED = frozenset({"grad", "state", "data", "attributes", "slots", "class", "partial", *_torch.modules.MODULE_TABLES})
 """Kinds of tables of which each key is the name of an attribute."""
 
-HOOKS: tuple[Kind, ...] = _torch.MODULE_HOOKS
+HOOKS: tuple[Kind, ...] = _torch.modules.MODULE_HOOKS
 """The tables of every module that hold functions which run when it is called."""
 
 
@@ -100,7 +100,7 @@ class Table:
                 return [("grad", holder.grad)]
             case "state":
                 assert isinstance(holder, torch.Generator)
-                return [("get_state()", _torch.generator_state(holder))]
+                return [("get_state()", _torch.generator.generator_state(holder))]
             case "class":
                 assert isinstance(holder, type)
                 return [(name, value) for name, value in vars(holder).items() if Table.is_class_data(name, value)]
@@ -175,7 +175,7 @@ class Table:
                 holder.grad = dict(contents)["grad"]
             case "state":
                 assert isinstance(holder, torch.Generator)
-                _torch.set_generator_state(holder, dict(contents)["get_state()"])
+                _torch.generator.set_generator_state(holder, dict(contents)["get_state()"])
             case "class":
                 _write_class(holder, dict(contents))
             case "partial":

@@ -37,7 +37,7 @@ def tables_of(value: object, pinned: bool, module_name: str | None, whole_module
         of_hooks = [Table(name) for name in HOOKS if value.__dict__.get(name)]
         if not whole_modules:
             return [Table("attributes", but=_BOOKKEEPING), *of_hooks]
-        notes = filter(_torch.is_bookkeeping, value.__dict__)
+        notes = filter(_torch.modules.is_bookkeeping, value.__dict__)
         return [Table("attributes", but=_BOOKKEEPING.union(notes)), *of_hooks, *map(Table, MODULE_TABLES)]
     if isinstance(value, types.FunctionType):
         return function_tables(value, module_name) if pinned or not is_library(value) else []
@@ -71,8 +71,8 @@ def _attributes_of(tensor: torch.Tensor) -> list[Table]:
     names = getattr(tensor, "__dict__", None)
     if not names:
         return []
-    own = {name for name in names if _torch.is_mark(name)}
-    if _torch.is_traceable_wrapper_subclass(tensor) and len(names) > len(own):
+    own = {name for name in names if _torch.autograd.is_mark(name)}
+    if _torch.wrappers.is_traceable_wrapper_subclass(tensor) and len(names) > len(own):
         inner, context = tensor.__tensor_flatten__()
         parts = {name: getattr(tensor, name) for name in inner}
         wanting = {name: x for name, x in parts.items() if isinstance(x, torch.Tensor) and x.requires_grad}
@@ -80,5 +80,5 @@ def _attributes_of(tensor: torch.Tensor) -> list[Table]:
         unflatten = type(tensor).__tensor_unflatten__
         # The class shows it by doing it: what another such wrapper has from its constructor belongs to the class.
         own.update(vars(unflatten(parts, context, tensor.size(), tensor.stride())))
-    table = Table("attributes", but=frozenset(own), public=_torch.is_traceable_wrapper_subclass(tensor))
+    table = Table("attributes", but=frozenset(own), public=_torch.wrappers.is_traceable_wrapper_subclass(tensor))
     return [table] if any(map(table.has, names)) else []

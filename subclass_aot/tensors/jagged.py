@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from subclass_aot import ops
-from subclass_aot._torch import Operator
+from subclass_aot._torch.operators import Operator
 from subclass_aot.tensors.masked_tensor import neutral_element
 from subclass_aot.wrapper import Outer, WrapperTensor, structure
 

@@ -13,7 +13,7 @@ from subclass_aot.aliasing import is_autograd_leaf
 
 def dense_leaves(tensor: torch.Tensor) -> list[torch.Tensor]:
     """Returns the dense tensors that `tensor` is made of; itself, if it is no wrapper."""
-    if not _torch.is_traceable_wrapper_subclass(tensor):
+    if not _torch.wrappers.is_traceable_wrapper_subclass(tensor):
         return [tensor]
     names, _ = tensor.__tensor_flatten__()
     return [leaf for name in names for leaf in dense_leaves(getattr(tensor, name))]
@@ -24,7 +24,7 @@ def rebuilt(tensor: torch.Tensor, leaf: Callable[[torch.Tensor], torch.Tensor]) 
 
     The strides outside are those of the first inner tensor if that had those of the wrapper before.
     """
-    if not _torch.is_traceable_wrapper_subclass(tensor):
+    if not _torch.wrappers.is_traceable_wrapper_subclass(tensor):
         return leaf(tensor.detach())
     names, context = tensor.__tensor_flatten__()
     inner = {name: rebuilt(getattr(tensor, name), leaf) for name in names}
@@ -64,7 +64,7 @@ def difference(expected: object, got: object, strides: bool = True, rtol: float 
     >>> difference(torch.ones(2), torch.zeros(2))
     'values tensor([1., 1.]) expected, tensor([0., 0.]) got'
     """
-    with _torch.without_torch_function():
+    with _torch.plain_subclasses.without_torch_function():
         return _difference(expected, got, strides, rtol, atol)
 
 
@@ -102,7 +102,7 @@ def _difference_of_attributes(expected: torch.Tensor, got: torch.Tensor) -> str:
 
     Only values of plain types are compared.
     """
-    names, others = ({n: x for n, x in vars(t).items() if not _torch.is_mark(n)} for t in (expected, got))
+    names, others = ({n: x for n, x in vars(t).items() if not _torch.autograd.is_mark(n)} for t in (expected, got))
     if names.keys() != others.keys():
         return f"attributes {sorted(names)} expected, {sorted(others)} got"
     plain = (n for n, x in names.items() if type(x) in (bool, int, float, str, type(None)))

@@ -117,9 +117,9 @@ class Capture:
 
     def all(self, tensors: Sequence[Any]) -> list[Given]:
         """Returns recipes for `x0`, `x1`, ..."""
-        with _torch.without_torch_function():
+        with _torch.plain_subclasses.without_torch_function():
             for i, tensor in enumerate(tensors):
-                if _torch.base_of(tensor) is None:  # before the views of it, so that they find it
+                if _torch.autograd.base_of(tensor) is None:  # before the views of it, so that they find it
                     self.given(tensor, f"x{i}")
             return [self.given(tensor, f"x{i}") for i, tensor in enumerate(tensors)]
 
@@ -129,7 +129,7 @@ class Capture:
         if known is None:
             base = self._base(tensor, name)
             history = "" if not tensor.requires_grad else "leaf" if tensor.is_leaf else "computed"
-            cls = type(tensor) if _torch.is_plain_subclass(type(tensor)) else None
+            cls = type(tensor) if _torch.plain_subclasses.is_plain_subclass(type(tensor)) else None
             parameter = isinstance(tensor, torch.nn.Parameter) and cls is None
             known = Given(name, self._tree(tensor), history, base, parameter, role, cls)
             self._given[id(tensor)] = known
@@ -138,10 +138,10 @@ class Capture:
 
     def _base(self, tensor: torch.Tensor, name: str) -> Given | None:
         """Returns the tensor of which this is a view, if it can be regenerated: by `as_strided`, or as the whole."""
-        base = _torch.base_of(tensor)
+        base = _torch.autograd.base_of(tensor)
         if base is None or tensor.is_leaf or not base.requires_grad:
             return None
-        if _torch.is_traceable_wrapper_subclass(tensor) and (
+        if _torch.wrappers.is_traceable_wrapper_subclass(tensor) and (
             type(base) is not type(tensor) or base.shape != tensor.shape or base.stride() != tensor.stride()
         ):
             return None
@@ -150,12 +150,14 @@ class Capture:
     def _tree(self, tensor: torch.Tensor) -> Tree:
         known = self._trees.get(id(tensor))
         if known is None:
-            known = self._wrapped(tensor) if _torch.is_traceable_wrapper_subclass(tensor) else self._leaf(tensor)
+            known = (
+                self._wrapped(tensor) if _torch.wrappers.is_traceable_wrapper_subclass(tensor) else self._leaf(tensor)
+            )
             self._trees[id(tensor)] = known
             self._alive.append(tensor)
         return known
 
-    def _wrapped(self, tensor: _torch.Wrapper) -> Wrapped:
+    def _wrapped(self, tensor: _torch.wrappers.Wrapper) -> Wrapped:
         names, context = tensor.__tensor_flatten__()
         inner = {name: self._tree(getattr(tensor, name)) for name in names}
         fields = _fields(tensor) if isinstance(tensor, WrapperTensor) else None

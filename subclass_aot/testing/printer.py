@@ -23,7 +23,9 @@ def non_leaf(root: torch.Tensor) -> Any:
     False
     """
     with torch.no_grad():
-        made: Any = rebuilt(root, lambda leaf: leaf) if _torch.is_traceable_wrapper_subclass(root) else root.detach()
+        made: Any = (
+            rebuilt(root, lambda leaf: leaf) if _torch.wrappers.is_traceable_wrapper_subclass(root) else root.detach()
+        )
     return as_non_leaf(root, made)
 
 
@@ -35,8 +37,8 @@ def of_class(tensor: torch.Tensor, cls: type[torch.Tensor]) -> Any:
     >>> of_class(torch.ones(2), Mask)
     Mask([1., 1.])
     """
-    with _torch.without_torch_function():
-        return tensor.as_subclass(cls) if tensor.requires_grad else _torch.as_class(tensor, cls)
+    with _torch.plain_subclasses.without_torch_function():
+        return tensor.as_subclass(cls) if tensor.requires_grad else _torch.plain_subclasses.as_class(tensor, cls)
 
 
 @dataclass

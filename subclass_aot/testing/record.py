@@ -101,7 +101,7 @@ class _Recorder(TorchFunctionMode):
         inner = self._inner_of_known(tensor)
         if inner is not None:
             return self._value(tensor, inner)
-        if _torch.is_traceable_wrapper_subclass(tensor) and not tensor.requires_grad:
+        if _torch.wrappers.is_traceable_wrapper_subclass(tensor) and not tensor.requires_grad:
             return self._value(tensor, self._constructed(tensor))
         role = "argument" if tensor.requires_grad else "constant"
         return self._given(tensor, f"{'x' if tensor.requires_grad else 'c'}{len(self.inputs)}", role)
@@ -109,13 +109,13 @@ class _Recorder(TorchFunctionMode):
     def _inner_of_known(self, tensor: torch.Tensor) -> str | None:
         """Returns such text as `v1.a` if the tensor is an inner tensor of one that has a name."""
         for holder in reversed(self._alive):
-            if id(holder) in self._known and _torch.is_traceable_wrapper_subclass(holder):
+            if id(holder) in self._known and _torch.wrappers.is_traceable_wrapper_subclass(holder):
                 for path, inner in _inside(holder):
                     if inner is tensor:
                         return self._known[id(holder)] + path
         return None
 
-    def _constructed(self, tensor: _torch.Wrapper) -> str:
+    def _constructed(self, tensor: _torch.wrappers.Wrapper) -> str:
         """Returns the function made a wrapper by itself."""
         names, context = tensor.__tensor_flatten__()
         cls = self.names.const(type(tensor), type(tensor).__name__)
@@ -185,7 +185,7 @@ class _Recorder(TorchFunctionMode):
 
 def _path(func: Callable[..., Any]) -> str:
     """Returns the dotted name under which torch has `func`; "" if that is not known."""
-    if _torch.is_overload(func) or _torch.is_packet(func):
+    if _torch.operators.is_overload(func) or _torch.operators.is_packet(func):
         return f"torch.ops.{func}"
     found: str | None = resolve_name(func)
     name = getattr(func, "__name__", "")
@@ -194,11 +194,11 @@ def _path(func: Callable[..., Any]) -> str:
     return found or ""
 
 
-def _inside(wrapper: _torch.Wrapper) -> Iterator[tuple[str, Any]]:
+def _inside(wrapper: _torch.wrappers.Wrapper) -> Iterator[tuple[str, Any]]:
     for name in wrapper.__tensor_flatten__()[0]:
         inner = getattr(wrapper, name)
         yield f".{name}", inner
-        if _torch.is_traceable_wrapper_subclass(inner):
+        if _torch.wrappers.is_traceable_wrapper_subclass(inner):
             for path, deeper in _inside(inner):
                 yield f".{name}{path}", deeper
 

@@ -110,7 +110,7 @@ def observe(
     """
     run = Run(*made)
     tensors = [t for x in run.arguments for t in _tree(x)]
-    versions = [_torch.version_of(t) for t in tensors]
+    versions = [_torch.autograd.version_of(t) for t in tensors]
     try:
         with torch.random.fork_rng(devices=()):
             torch.manual_seed(seed)
@@ -118,7 +118,7 @@ def observe(
             with mode():
                 results, run.structure = flatten(function(*run.arguments))
                 run.results = [_readable(x) for x in results]
-            run.counted = [_torch.version_of(t) != v for t, v in zip(tensors, versions, strict=True)]
+            run.counted = [_torch.autograd.version_of(t) != v for t, v in zip(tensors, versions, strict=True)]
             run.failed = "after"
             for result in run.results:
                 _write_after(result, later.after)

@@ -36,7 +36,7 @@ def with_assigned_data(
         path = inputs.plan.paths[position]
         if any(mutated is tensor for mutated, *_ in recorder.mutations.metadata):
             raise _refused(_METADATA_MUTATED, path)
-        if any(isinstance(x, torch.Tensor) and _torch.base_of(x) is tensor for x in results):
+        if any(isinstance(x, torch.Tensor) and _torch.autograd.base_of(x) is tensor for x in results):
             raise _refused(_VIEW, path)
         (slot,) = inputs.plan.index_map.flat_of(position)
         inputs.leaves[slot] = before

@@ -29,7 +29,7 @@ def without_saved_tensor_hooks() -> Iterator[None]:
     has no values to look at.
     """
     with ExitStack() as stack:
-        if _torch.has_saved_tensor_hooks():
+        if _torch.autograd.has_saved_tensor_hooks():
             stack.enter_context(torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor))
         if torch.is_anomaly_enabled():
             stack.enter_context(torch.autograd.set_detect_anomaly(False))
@@ -48,8 +48,8 @@ def has_history(result: torch.Tensor) -> bool:
 def leaf_behind(view: torch.Tensor) -> torch.Tensor | None:
     """Returns the autograd leaf that lies between a view and the base of both; None if there is none."""
     leaf: Any = getattr(_start_of_history(view), "variable", None)
-    base = _torch.base_of(view)
-    return leaf if base is not None and leaf is not None and _torch.base_of(leaf) is base else None
+    base = _torch.autograd.base_of(view)
+    return leaf if base is not None and leaf is not None and _torch.autograd.base_of(leaf) is base else None
 
 
 def _start_of_history(result: torch.Tensor) -> Any:
@@ -58,7 +58,7 @@ def _start_of_history(result: torch.Tensor) -> Any:
         node: Any = result.grad_fn
     except RuntimeError:
         return None
-    while _torch.base_of(result) is not None and node is not None and len(node.next_functions) == 1:
+    while _torch.autograd.base_of(result) is not None and node is not None and len(node.next_functions) == 1:
         node = node.next_functions[0][0]
     return node
 
@@ -138,7 +138,7 @@ def _found(results: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor], tang
     with _dead_ends(results) as dead_ends:
         if not any(_hides_what_it_reaches(node) for node in _nodes(results)):
             found: Sequence[torch.Tensor | None]
-            found = _torch.gradients(results, leaves, tangents)
+            found = _torch.autograd.gradients(results, leaves, tangents)
         else:
             before = [leaf.grad for leaf in leaves]
             for leaf in leaves:

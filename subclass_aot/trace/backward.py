@@ -81,7 +81,7 @@ def run_backward(
     both.phase = "backward"
     try:
         # The recorder of forward sees none of it, nor what this one does with real tensors it meets on the way.
-        with _torch.disable_current_modes(), both, Replaced(both, REPLACED), _seen_as_in_eager_mode(tangents):
+        with _torch.dispatch.disable_current_modes(), both, Replaced(both, REPLACED), _seen_as_in_eager_mode(tangents):
             with CodeThatRuns() if forward.runs_hooks else nullcontext() as code:
                 gradients, nodes, errors = _gradients(inputs, forward, tangents, both)
             names = () if code is None else code.names
@@ -105,8 +105,10 @@ def run_backward(
 def _seen_as_in_eager_mode(tangents: Tangents) -> AbstractContextManager[None]:
     """Returns a block for hooks in which classes see functions of torch, unless an end of backward has such a class."""
     kinds = map(type, tangents.ends)
-    asked = any(_torch.is_plain_subclass(cls) and _torch.sees_functions(cls) for cls in kinds)
-    return nullcontext() if asked else _torch.classes_see_again()
+    asked = any(
+        _torch.plain_subclasses.is_plain_subclass(cls) and _torch.plain_subclasses.sees_functions(cls) for cls in kinds
+    )
+    return nullcontext() if asked else _torch.plain_subclasses.classes_see_again()
 
 
 def _gradients(
@@ -121,14 +123,14 @@ def _gradients(
     targets: dict[Any, torch.Tensor] = dict(forward.made_leaves)
     targets |= {inputs.plan.descs[i]: inputs.autograd_leaves[i] for i in inputs.requires_grad_inputs}
     given = tangents.make(recorder)
-    with _torch.disable_autocast():
+    with _torch.switches.disable_autocast():
         begin_again = (lambda: None) if forward.after is None else forward.after.put_back
         computed = gradients_of(tangents.ends, [*targets.values()], given, begin_again)
     for (of, target), gradient, ends in zip(targets.items(), computed.gradients, computed.reach, strict=True):
         if gradient is None:
             continue
         desc = descriptors.Gradient(of)
-        if _torch.is_jagged(type(gradient)):
+        if _torch.wrappers.is_jagged(type(gradient)):
             gradient = with_structure_of(target, gradient)
         refuse_without_memory(gradient, str(desc))
         structure = _structure_of(target, inputs)

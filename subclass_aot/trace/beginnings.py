@@ -28,7 +28,9 @@ def beginnings(inputs: TracedInputs, read: Iterable[object]) -> tuple[Beginning,
             found.update(dict.fromkeys(_of_leaf(inputs, each)))
         else:
             # One that is no input is computed, and begins where those begin that are.
-            known = [where for wrapper, where in wrappers if each is wrapper or _torch.base_of(each) is wrapper]
+            known = [
+                where for wrapper, where in wrappers if each is wrapper or _torch.autograd.base_of(each) is wrapper
+            ]
             found.update(dict.fromkeys(known or [where for _, where in wrappers]))
     return tuple(found)
 

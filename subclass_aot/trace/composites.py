@@ -29,7 +29,7 @@ _NETWORKS: tuple[Any, ...] = tuple(
 _Kernel = Callable[..., Any]
 
 
-def _layer_by_layer(func: _torch.Operator) -> Callable[[_Kernel], _Kernel]:
+def _layer_by_layer(func: _torch.operators.Operator) -> Callable[[_Kernel], _Kernel]:
     """Gives what makes the kernel of a recurrent network of torch's kernel, which forgets dropout between layers."""
 
     def made(kernel: _Kernel) -> _Kernel:
@@ -68,7 +68,7 @@ def _layer_by_layer(func: _torch.Operator) -> Callable[[_Kernel], _Kernel]:
 
 
 COMPOSITES: dict[Any, Callable[[_Kernel], _Kernel]] = {
-    _DROPOUT: lambda kernel: _torch.in_cpp(_DROPOUT),
+    _DROPOUT: lambda kernel: _torch.python_kernels.in_cpp(_DROPOUT),
     **{func: _layer_by_layer(func) for func in _NETWORKS},
 }
 """What makes kernels of those that torch has in Python. See Note [Composite operators with symbolic sizes]."""

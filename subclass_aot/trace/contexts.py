@@ -45,13 +45,13 @@ def contexts_of(wrappers: Sequence[torch.Tensor], paths: Sequence[str]) -> list[
 
 def _contexts(wrapper: object, path: str, access_path: AccessPath) -> Iterator[Context]:
     """Yields those of a wrapper and of wrappers inside."""
-    if not _torch.is_traceable_wrapper_subclass(wrapper) or _torch.is_jagged(type(wrapper)):
+    if not _torch.wrappers.is_traceable_wrapper_subclass(wrapper) or _torch.wrappers.is_jagged(type(wrapper)):
         return
     names, _ = wrapper.__tensor_flatten__()
     others = {
         name: value
         for name, value in vars(wrapper).items()
-        if name not in names and not isinstance(value, torch.Tensor) and not _torch.is_mark(name)
+        if name not in names and not isinstance(value, torch.Tensor) and not _torch.autograd.is_mark(name)
     }
     if others and not type(wrapper).__module__.startswith("torch."):  # torch's classes keep notes in theirs
         yield Context(access_path, path, wrapper, others)

@@ -145,7 +145,7 @@ class TracedViews:
                 recorder.listeners.real_tensors.stand_in(real, leaf)
 
     def _read(self) -> list[Any]:
-        return [_torch.leaf_of(x) for x in self.plan.unwrap(self.views)]
+        return [_torch.plain_subclasses.leaf_of(x) for x in self.plan.unwrap(self.views)]
 
     def check(self, metadata_mutated: Collection[int]) -> None:
         """Refuses what a graph cannot do to a view.
@@ -169,19 +169,19 @@ class TracedViews:
 
 def _regenerated(view: torch.Tensor, base: torch.Tensor, path: str) -> Any:
     """Returns the view of `base` that `view` is of its own base, to autograd as well."""
-    rules = _torch.view_rules(view)
+    rules = _torch.autograd.view_rules(view)
     again: Any
-    with torch.set_grad_enabled(not _torch.made_without_grad(rules)):
+    with torch.set_grad_enabled(not _torch.autograd.made_without_grad(rules)):
         if isinstance(base, MetaTensor) and view.dtype is base.dtype:
             offset = int(view.storage_offset() - base.storage_offset())
             again = regenerated_view(base, view.size(), view.stride(), offset)
         else:
-            again = _torch.view_function(view)(base)
-    if again is not None and _torch.is_plain_subclass(type(view)):
+            again = _torch.autograd.view_function(view)(base)
+    if again is not None and _torch.plain_subclasses.is_plain_subclass(type(view)):
         again = again.as_subclass(type(view))
     if again is None:
         raise MutationError(messages.LOST_VIEW_OF_INPUT.format(path=path))
-    _torch.set_view_rules(again, rules)
+    _torch.autograd.set_view_rules(again, rules)
     if again.requires_grad != view.requires_grad or again.is_leaf != view.is_leaf:
         raise MutationError(messages.SHARED_GRADIENT.format(path=path))
     return again

@@ -124,7 +124,7 @@ def plan_inputs(arguments: Arguments, dynamic: DynamicSizes | GivenSizes | None)
             symbols = Symbols()
             tensors = symbolic_fakes(arguments, dynamic, symbols)
         flatten = plan_of_fakes(tensors, arguments)
-    patterns = [_torch.leaf_of(x) for x in flatten.unwrap(tensors)]
+    patterns = [_torch.plain_subclasses.leaf_of(x) for x in flatten.unwrap(tensors)]
     user = UserInputs(arguments, flatten.unwrap(arguments.values), patterns)
     positions = range(len(arguments.values))
     plan = InputPlan(
@@ -224,13 +224,13 @@ def trace_inputs(plan: InputPlan, user: UserInputs, recorder: Recorder, inferenc
     autograd_leaves = list(wrap(leaves))
     for outer in {plan.index_map.slots[slot].outer for slot in plan.structure}:
         jagged = autograd_leaves[outer]
-        values, offsets = _torch.parts_of_jagged(jagged)
-        offsets.total = values.shape[_torch.ragged_dim_of(jagged) - 1]
+        values, offsets = _torch.wrappers.parts_of_jagged(jagged)
+        offsets.total = values.shape[_torch.wrappers.ragged_dim_of(jagged) - 1]
     traced = list(autograd_leaves)
     fresh: Sequence[Any] = ()
     for i, real in enumerate(user.arguments.values):
         if isinstance(real, torch.nn.Parameter):
-            _torch.mark_as_parameter(autograd_leaves[i])
+            _torch.autograd.mark_as_parameter(autograd_leaves[i])
         if not real.requires_grad:
             continue
         autograd_leaves[i].requires_grad_()
@@ -313,12 +313,14 @@ def _describe_place(place: Place) -> InputDescriptor:
     if isinstance(place, HeldPlace):
         return HeldInput(place.path, place.number)
     target = place.path.partition(".")[2]
-    return ParamInput(place.path, target) if place.table == _torch.PARAMETERS else BufferInput(place.path, target)
+    return (
+        ParamInput(place.path, target) if place.table == _torch.modules.PARAMETERS else BufferInput(place.path, target)
+    )
 
 
 def _no_input(gradient: torch.Tensor) -> Any:
     """Returns a tensor in place of a `.grad`: it is no input of the graph, so reads of it are refused."""
-    with _torch.disable_current_modes():
+    with _torch.dispatch.disable_current_modes():
         fake = SparseGradient.like(gradient, MetaTensor.like) if gradient.is_sparse else MetaTensor.like(gradient)
         for leaf in FlattenPlan.leaves_of(fake):
             if isinstance(leaf, MetaTensor):

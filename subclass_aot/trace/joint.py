@@ -103,7 +103,7 @@ def trace_once(
             each.forget_tensors()
         if values is not None:
             values.forget()
-        _torch.forget_jagged_dummy()
+        _torch.wrappers.forget_jagged_dummy()
         own = [x for each in (inputs, forward, recorder, backward.recorder) for x in each.collections()]
         holders = find_holders(recorder.made, own, forward.outcome.literals)
     if holders is not None:
@@ -118,7 +118,7 @@ def trace_once(
 def _end(graph: Any) -> None:
     """Notes that a trace is over: see `MetaTensor.tag`."""
     graph.is_over = True
-    _torch.give_up_fronts(is_over)
+    _torch.plain_subclasses.give_up_fronts(is_over)
 
 
 def _record(
@@ -157,7 +157,7 @@ def _with_tangents(
     """Traces backward again for other kinds of tangents. See `JointTrace.with_tangents`."""
     assert forward.tangents is not None
     outputs, ends = forward.tangents.outputs, forward.tangents.ends
-    with one_at_a_time, PutBack(_torch.modes_put_back()), torch.inference_mode(False), torch.enable_grad():
+    with one_at_a_time, PutBack(_torch.modes.modes_put_back()), torch.inference_mode(False), torch.enable_grad():
         fakes = {
             i: None if kind is None else fake_with_sizes(kind.detach(), ends[i].shape) for i, kind in kinds.items()
         }
@@ -223,4 +223,4 @@ def _graph(inputs: TracedInputs, forward: Forward, backward: Backward) -> fx.Gra
     holder = torch.nn.Module()
     for name, tensor in functional.constants.items():
         holder.register_buffer(name, tensor, persistent=False)
-    return _torch.make_graph_module(holder, graph, "Joint")
+    return _torch.graphs.make_graph_module(holder, graph, "Joint")

@@ -65,7 +65,7 @@ def made_leaves(
     views = {PlainOutput(i): results[i] for i, o in enumerate(outputs) if isinstance(o, ViewOfInput | ViewOfBase)}
     found = {desc: tensor for desc, tensor in {**made, **views}.items() if is_autograd_leaf(tensor)}
     for desc, leaf in found.items():
-        if leaf.grad is not None or _torch.has_hooks(leaf):
+        if leaf.grad is not None or _torch.autograd.has_hooks(leaf):
             raise MutationError(messages.USED_LEAF.format(path=desc))
     return found
 

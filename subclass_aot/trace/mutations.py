@@ -37,7 +37,7 @@ def check_metadata_mutations(inputs: TracedInputs, user: UserInputs, recorder: R
     for path, before, traced in zip(inputs.plan.paths, inputs.before, inputs.traced, strict=True):
         if before.requires_grad and not traced.requires_grad:
             raise MutationError(messages.SWITCHED_GRAD.format(path=path))
-        if _torch.has_hooks(traced):
+        if _torch.autograd.has_hooks(traced):
             raise MutationError(messages.HOOKED_INPUT.format(path=path))
         if not user.arguments.with_grad and traced.is_leaf and traced.grad is not before.grad:
             raise Retrace(with_grad=True)
@@ -180,17 +180,17 @@ def refuse_views_of_mutated_metadata(
     metadata_mutated = found.of_metadata.keys()
     slots = inputs.plan.index_map.slots
     for i in metadata_mutated & found.under_autograd.keys():
-        if _torch.base_of(user.arguments.values[i]) is not None and not _is_dense(inputs.traced[i]):
+        if _torch.autograd.base_of(user.arguments.values[i]) is not None and not _is_dense(inputs.traced[i]):
             raise MutationError(messages.MUTATED_VIEW.format(path=inputs.plan.paths[i]))
     for path, view in zip(inputs.views.paths, inputs.views.views, strict=True):
-        mutated_at = recorder.mutations.version_before.get(id(view), _torch.version_of(view))
-        if _torch.version_of(view) > mutated_at + 1 and not _is_dense(view):
+        mutated_at = recorder.mutations.version_before.get(id(view), _torch.autograd.version_of(view))
+        if _torch.autograd.version_of(view) > mutated_at + 1 and not _is_dense(view):
             raise MutationError(messages.MUTATED_VIEW.format(path=path))
     for output in outputs:
         leaves = output.leaves if isinstance(output, Value) else ()
         sources = {slots[x.slot].outer for x in leaves if isinstance(x, InputLeaf | AliasOfLeaf)}
         if isinstance(output, ViewOfInput) and output.value < len(inputs.traced):
-            is_view = _torch.is_view(user.arguments.values[output.value])
+            is_view = _torch.autograd.is_view(user.arguments.values[output.value])
             sources = {output.value} if is_view and inputs.traced[output.value].requires_grad else set()
         dense = {i for i in sources if i < len(inputs.traced) and _is_dense(inputs.traced[i])}
         for i in (sources - dense) & metadata_mutated:
@@ -201,7 +201,7 @@ def _refuse_other_leaves(
     inputs: TracedInputs, metadata_mutated: set[int], assigned: Iterable[tuple[MetaTensor, MetaTensor]]
 ) -> None:
     """Refuses other inner tensors, or other metadata, of an input without a metadata mutation or other memory."""
-    after = [_torch.leaf_of(x) for x in inputs.plan.flatten.unwrap(inputs.traced)]
+    after = [_torch.plain_subclasses.leaf_of(x) for x in inputs.plan.flatten.unwrap(inputs.traced)]
     for slot in inputs.plan.graph_slots:
         leaf = inputs.leaves[slot]
         if not isinstance(leaf, MetaTensor):
@@ -220,7 +220,7 @@ def _refuse_other_leaves(
 
 
 def _is_dense(traced: torch.Tensor) -> bool:
-    return isinstance(_torch.leaf_of(traced), MetaTensor)
+    return isinstance(_torch.plain_subclasses.leaf_of(traced), MetaTensor)
 
 
 def _refuse_mutated_together(inputs: TracedInputs, user: UserInputs, metadata_mutated: set[int]) -> None:

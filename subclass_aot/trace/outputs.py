@@ -74,7 +74,7 @@ class OutputReader:
     ) -> None:
         self.recorder = recorder
         mutated = [tensor for tensor, *_ in recorder.mutations.metadata]  # a view of one may not fit it any more
-        self.metadata_mutated = {id(x) for t in mutated for x in (t, _torch.base_of(t)) if x is not None}
+        self.metadata_mutated = {id(x) for t in mutated for x in (t, _torch.autograd.base_of(t)) if x is not None}
         self.autograd_views = autograd_views
         self.inputs = {id(t): i for i, t in enumerate(inputs)}
         self.blank_inputs = inputs
@@ -115,7 +115,7 @@ class OutputReader:
 
     def _python(self, result: Any, desc: OutputDescriptor) -> Output:
         """Returns a result that is no tensor."""
-        if any(map(_torch.is_nested_int, result if isinstance(result, tuple) else (result,))):
+        if any(map(_torch.wrappers.is_nested_int, result if isinstance(result, tuple) else (result,))):
             raise TraceError(_RAGGED_SIZE)
         if is_symbolic(result):
             return ComputedSymints(False, (self._computed(result, desc),))
@@ -126,7 +126,7 @@ class OutputReader:
 
     def _base_of(self, result: torch.Tensor) -> torch.Tensor | None:
         base: torch.Tensor | None
-        base, _ = self.shared_views.get(id(result), (_torch.base_of(result), None))
+        base, _ = self.shared_views.get(id(result), (_torch.autograd.base_of(result), None))
         return base
 
     def _is_regenerated(self, result: torch.Tensor) -> bool:
@@ -238,23 +238,23 @@ class OutputReader:
         """
         _, shared = self.shared_views.get(id(result), (None, None))
         metadata_mutated = id(base) in self.metadata_mutated
-        is_dense = isinstance(_torch.leaf_of(result), MetaTensor)
+        is_dense = isinstance(_torch.plain_subclasses.leaf_of(result), MetaTensor)
         if metadata_mutated and shared is None and (is_dense or is_invalidated(result)):
             return _strided_view(result, base), ()
         if shared is None and self.recorder.listeners.mutated_views.loses_gradient(result):
             return _strided_view(result, base), ()
-        if metadata_mutated and (shared is not None or not _torch.can_regenerate(result)):
+        if metadata_mutated and (shared is not None or not _torch.autograd.can_regenerate(result)):
             if shared is not None and any(map(is_symbolic, (*base.shape, *result.shape))):
                 raise SizesMustBeKnown  # which tell whether it shares fields: one that does not is no such view
             raise MutationError(_LOST_VIEW.format(reason=_CHANGED_SINCE))
         steps = RecordedViews()
         try:
-            with _torch.disable_current_modes(), torch.no_grad():
+            with _torch.dispatch.disable_current_modes(), torch.no_grad():
                 symints: dict[Any, Any] = {}
                 note = functools.partial(_note_symint, symints)
                 blank = _blank(base)
                 with steps:
-                    clean = (shared.again if shared else _torch.view_function(result))(blank, note)
+                    clean = (shared.again if shared else _torch.autograd.view_function(result))(blank, note)
         except Exception as error:  # of torch, or of a rule for views of a class
             pass_on_interruption(error)
             if metadata_mutated:  # it was made before, and does not fit any more
@@ -267,7 +267,7 @@ class OutputReader:
         chain = steps.chain(blank, clean, list(symints), detached=shared is not None)
         if chain is not None:
             return chain, tuple(symints.values())
-        replay: Callable[..., torch.Tensor] = replay_of(clean).again if shared else _torch.view_function(clean)
+        replay: Callable[..., torch.Tensor] = replay_of(clean).again if shared else _torch.autograd.view_function(clean)
         if not symints:
             return replay, ()
         return functools.partial(_with_symints, replay, tuple(symints)), tuple(symints.values())
@@ -275,18 +275,20 @@ class OutputReader:
 
 def _class_of(result: torch.Tensor) -> type | None:
     """Returns the plain subclass of a result."""
-    return type(result) if _torch.is_front(result) else None
+    return type(result) if _torch.plain_subclasses.is_front(result) else None
 
 
 def _blank(traced: torch.Tensor) -> Any:
     """Returns a tensor like a traced one that belongs to no trace; in the place of a front, dense."""
-    leaf = _torch.leaf_of(traced)
+    leaf = _torch.plain_subclasses.leaf_of(traced)
     return MetaTensor.like(traced.detach()) if leaf is traced else new_leaf(leaf.spec)
 
 
 def _geometry(tensor: torch.Tensor) -> tuple[list[Any], ...]:
     """Returns sizes and strides, without nested ints: those of a fake are others."""
-    return tuple([None if _torch.is_nested_int(n) else n for n in each] for each in (tensor.shape, tensor.stride()))
+    return tuple(
+        [None if _torch.wrappers.is_nested_int(n) else n for n in each] for each in (tensor.shape, tensor.stride())
+    )
 
 
 def _inner_geometry(wrapper: torch.Tensor) -> list[Any]:
@@ -322,7 +324,7 @@ def _strided_view(result: torch.Tensor, base: torch.Tensor) -> Callable[[torch.T
     Autograd does not note that, so what it knows of views does not fit them; a query may even crash. A dense tensor
     is all of its storage, whatever its sizes are, so a view of it is sizes, strides and an offset.
     """
-    leaf, leaf_of_base = _torch.leaf_of(result), _torch.leaf_of(base)
+    leaf, leaf_of_base = _torch.plain_subclasses.leaf_of(result), _torch.plain_subclasses.leaf_of(base)
     dense = isinstance(leaf, MetaTensor) and isinstance(leaf_of_base, MetaTensor) and result.dtype == base.dtype
     if not dense or is_invalidated(result):
         raise MutationError(_LOST_VIEW.format(reason=_CHANGED_SINCE))
@@ -339,14 +341,14 @@ def _view_of_leaf(result: torch.Tensor, leaf: torch.Tensor) -> Callable[[torch.T
         MutationError: That does not say it.
         SizesMustBeKnown: They have symbolic sizes.
     """
-    view_leaf, leaf_leaf = _torch.leaf_of(result), _torch.leaf_of(leaf)
+    view_leaf, leaf_leaf = _torch.plain_subclasses.leaf_of(result), _torch.plain_subclasses.leaf_of(leaf)
     dense = isinstance(view_leaf, MetaTensor) and isinstance(leaf_leaf, MetaTensor)
     if dense and result.dtype is leaf.dtype:
         now, before = view_leaf.spec, leaf_leaf.spec
         if now.solver is not None or before.solver is not None:
             raise SizesMustBeKnown
         size, stride, start = now.size, now.stride, now.offset - before.offset
-        with _torch.disable_current_modes(), torch.no_grad():
+        with _torch.dispatch.disable_current_modes(), torch.no_grad():
             if regenerated_view(_blank(leaf), size, stride, start) is not None:
                 return Strided(size, stride, start, by_operators=True)  # they make one of a real tensor, as here
     raise MutationError(messages.VIEW_OF_LEAF)
@@ -363,7 +365,7 @@ def packed_tangent(tensor: Any) -> Any:
 
     A wrapper that is a view has the strides of the view, and so have the wrappers inside it.
     """
-    if _torch.is_jagged(type(tensor)):  # only its values have one
+    if _torch.wrappers.is_jagged(type(tensor)):  # only its values have one
         return tensor
     leaves = FlattenPlan.leaves_of(tensor)
     specs = [x.spec for x in leaves if isinstance(x, MetaTensor)]
@@ -377,7 +379,7 @@ def _packed(value: Any) -> Any:
         return {key: _packed(part) for key, part in value.items()}
     if not isinstance(value, torch.Tensor):
         return value
-    if not _torch.is_traceable_wrapper_subclass(value):
+    if not _torch.wrappers.is_traceable_wrapper_subclass(value):
         return new_leaf(spec_of_tangent(value.spec if isinstance(value, MetaTensor) else Spec.of(value)))
     names, context = value.__tensor_flatten__()
     inner = {name: _packed(getattr(value, name)) for name in names}
@@ -387,7 +389,10 @@ def _packed(value: Any) -> Any:
 
 def spec_of_tangent(spec: Spec) -> Spec:
     """Returns the expected spec of the gradient of a leaf: the leaf's strides if they are dense, else packed."""
-    with nullcontext() if spec.solver is None else _torch.python_dispatcher(), _torch.disable_current_modes():
+    with (
+        nullcontext() if spec.solver is None else _torch.dispatch.python_dispatcher(),
+        _torch.dispatch.disable_current_modes(),
+    ):
         dense = torch.empty_strided(spec.size, spec.stride, dtype=spec.dtype, device="meta")
         fake = torch.empty_like(torch.empty_like(dense))  # once gives strides of dims of size one that twice does not
     return Spec.make(spec.size, fake.stride(), 0, spec.dtype, spec.device, spec.layout)

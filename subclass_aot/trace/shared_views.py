@@ -37,7 +37,7 @@ def shared_views(results: Sequence[Any], inputs: Sequence[torch.Tensor], autogra
             continue
         base, chain = view
         whole = next((x for x in inputs if type(x) is type(base) and _is_alias(base, x)), base)
-        if not autograd_views or _torch.base_of(result) is None or whole is not base:
+        if not autograd_views or _torch.autograd.base_of(result) is None or whole is not base:
             found[id(result)] = whole, chain.without_history()
     return found
 

@@ -31,7 +31,7 @@ def recording(plan: InputPlan, recorder: Recorder) -> Iterator[None]:
             _surroundings(plan, recorder),
             recorder.listeners.random_numbers.kept(),
             recorder,
-            _torch.force_view_tracking(True),
+            _torch.autograd.force_view_tracking(True),
         ):
             yield
     except (RuntimeError, ValueError, IndexError) as error:
@@ -53,9 +53,9 @@ def with_symbols(plan: InputPlan) -> Iterator[None]:
     else:
         with (
             unbacked_sizes(plan.symbols),
-            _torch.python_dispatcher(),
-            _torch.python_kernels(COMPOSITES),
-            _torch.quiet_about_unknowns(),
+            _torch.dispatch.python_dispatcher(),
+            _torch.python_kernels.python_kernels(COMPOSITES),
+            _torch.symbolic.quiet_about_unknowns(),
         ):
             yield
 
@@ -68,10 +68,10 @@ def _surroundings(plan: InputPlan, recorder: Recorder) -> Iterator[None]:
             stack.enter_context(JaggedAttention())
         stack.enter_context(Replaced(recorder, REPLACED))
         stack.enter_context(conversions())
-        stack.enter_context(_torch.higher_order_operators_take_anything())
-        stack.enter_context(_torch.without_dynamo())
-        stack.enter_context(_torch.without_compiled_autograd())
-        stack.enter_context(_torch.compiling())
+        stack.enter_context(_torch.higher_order.higher_order_operators_take_anything())
+        stack.enter_context(_torch.dynamo.without_dynamo())
+        stack.enter_context(_torch.dynamo.without_compiled_autograd())
+        stack.enter_context(_torch.switches.compiling())
         stack.enter_context(parallel_modules_are_refused())
         stack.enter_context(recorder.listeners.annotations.of_modules())
         stack.enter_context(with_symbols(plan))

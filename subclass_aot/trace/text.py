@@ -65,7 +65,7 @@ def numbers_are_written_out() -> Iterator[None]:
 
 def _written_out(cls: Any, name: str, torchs: Callable[..., Any]) -> Callable[..., Any]:
     def method(self: Any, *args: Any) -> Any:
-        if not is_user_code(sys._getframe(1).f_code) or _torch.is_nested_int(self):
+        if not is_user_code(sys._getframe(1).f_code) or _torch.wrappers.is_nested_int(self):
             return torchs(self, *args)
         hashes = _hashes.get()
         if name == "__hash__" and hashes is not None and not hashes.by_value:

@@ -122,8 +122,8 @@ def trace_arguments(
         values.at_branches = options.looks_at_branches
         values.fixed = values.fixed or options.values_fix_sizes
     hashes = Hashes(options.hashes_by_value)
-    kernels = nullcontext() if options.fused_lstm else _torch.without_mkldnn()
-    with one_at_a_time, PutBack(_torch.modes_put_back()), PutBack(partial(now_tracing, is_tracing())):
+    kernels = nullcontext() if options.fused_lstm else _torch.switches.without_mkldnn()
+    with one_at_a_time, PutBack(_torch.modes.modes_put_back()), PutBack(partial(now_tracing, is_tracing())):
         now_tracing(True)
         try:
             with (

@@ -16,7 +16,7 @@ from subclass_aot.symbols import is_symbolic, lasting_key_of
 from subclass_aot.views import Chain, Step, SymintAt
 
 
-class RecordedViews(_torch.DispatchMode):
+class RecordedViews(_torch.dispatch.DispatchMode):
     """Notes the operators that run in a `with` block."""
 
     def __init__(self) -> None:
@@ -24,7 +24,11 @@ class RecordedViews(_torch.DispatchMode):
         self._ran: list[tuple[Any, tuple[Any, ...], dict[str, Any], Any]] = []
 
     def __torch_dispatch__(
-        self, func: _torch.AnyOperator, types: object, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: _torch.operators.AnyOperator,
+        types: object,
+        args: Sequence[Any] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         """Runs an operator."""
         result = func(*args, **(kwargs or {}))

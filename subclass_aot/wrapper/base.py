@@ -74,7 +74,7 @@ class WrapperTensor(torch.Tensor):
     reads_through: ClassVar[bool] = False
     """Whether tensors of the class stand for a view of another wrapper, and hold that."""
 
-    __torch_function__ = _torch.disabled_torch_function_impl
+    __torch_function__ = _torch.wrappers.disabled_torch_function_impl
     __torch_dispatch__ = classmethod(dispatch)  # type: ignore[assignment]
 
     __wrapper_attributes__: ClassVar[Any] = None
@@ -187,7 +187,7 @@ class WrapperTensor(torch.Tensor):
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return serialize.deepcopy(self, memo)
 
-    @_torch.below_dynamo
+    @_torch.dynamo.below_dynamo
     def fsdp_pre_all_gather(
         self,
         mesh: sharding.Mesh,
@@ -214,7 +214,7 @@ class WrapperTensor(torch.Tensor):
         """
         return sharding.pre_all_gather(self, mesh, outer_size, module, mp_policy)
 
-    @_torch.below_dynamo
+    @_torch.dynamo.below_dynamo
     def fsdp_post_all_gather(
         self,
         all_gather_outputs: tuple[torch.Tensor, ...],
@@ -255,7 +255,7 @@ class WrapperTensor(torch.Tensor):
         return self
 
 
-_torch.ask_in_lists_of_lists(WrapperTensor)
+_torch.collectives.ask_in_lists_of_lists(WrapperTensor)
 kernels.register_base(WrapperTensor)
 
 

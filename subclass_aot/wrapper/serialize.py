@@ -72,7 +72,7 @@ def _of_bits(
 
 
 def _picklable(tensor: torch.Tensor) -> Any:
-    return _Bits(tensor) if type(tensor) is torch.Tensor and tensor.dtype in _torch.NEW_DTYPES else tensor
+    return _Bits(tensor) if type(tensor) is torch.Tensor and tensor.dtype in _torch.wrappers.NEW_DTYPES else tensor
 
 
 def _tensors(inner: Mapping[str, torch.Tensor | _Bits]) -> dict[str, torch.Tensor]:

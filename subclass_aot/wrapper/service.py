@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from subclass_aot import _torch
-from subclass_aot._torch import AnyOperator
+from subclass_aot._torch.operators import AnyOperator
 from subclass_aot.operators import effects_of
 from subclass_aot.wrapper.layout import views
 from subclass_aot.wrapper.layout.cuts import CUTS
@@ -70,7 +70,7 @@ def _by_recipe(cls: type[WrapperTensor], func: Any, recipe: Recipe) -> tuple[str
         if declaration.fallback == "plain" and func not in views.IN_PLACE:
             return "built in, through the whole", True
         return 'views="blocks" cannot follow it' if declaration.has_blocks else "views= is not declared", False
-    if recipe is Recipe.PLAIN and _torch.is_overload(func):
+    if recipe is Recipe.PLAIN and _torch.operators.is_overload(func):
         effects = effects_of(func)
         if effects.viewed:
             return "built in, through the whole", effects.returns == ("tensor",)

@@ -75,7 +75,7 @@ class _OfFields(nn.Module):
         self.names = tuple(inner_tensors(like))
         self.others = like.__wrapper_state__()
 
-    @_torch.not_by_dynamo  # type: ignore[untyped-decorator]  # which has no way to trace how a tensor of a subclass is made
+    @_torch.dynamo.not_by_dynamo  # type: ignore[untyped-decorator]  # which has no way to trace how a tensor of a subclass is made
     def forward(self, *tensors: torch.Tensor) -> Any:
         """Returns the wrapper that holds these inner tensors."""
         return construct(self.cls, {**dict(zip(self.names, tensors, strict=True)), **self.others})

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
-from subclass_aot._torch import AnyOperator, Operator
+from subclass_aot._torch.operators import AnyOperator, Operator
 from subclass_aot.declaration import Declaration
 from subclass_aot.views import Step
 from subclass_aot.wrapper.base import WrapperTensor
@@ -51,7 +51,7 @@ class ViewOf(WrapperTensor):
     steps: tuple[NamedStep, ...]
 
     @classmethod
-    @_torch.below_dynamo
+    @_torch.dynamo.below_dynamo
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: AnyOperator, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
@@ -159,7 +159,7 @@ def view_of(func: Operator, base: torch.Tensor, args: tuple[object, ...], kwargs
         args, kwargs = _within(whole, base, *args, **kwargs), {}  # type: ignore[arg-type]
     step = (str(func).removeprefix("aten."), _frozen(args), _frozen(tuple(kwargs.items())))
     view = ViewOf(whole, (*steps, step))
-    _torch.alias_outer_storage(view, base)
+    _torch.wrappers.alias_outer_storage(view, base)
     return view
 
 
@@ -198,7 +198,7 @@ def _has(whole: torch.Tensor, itemsize: int, size: Sequence[int], stride: Sequen
         return True
     if held > _MOST_LOOKED_AT or itemsize != whole.dtype.itemsize:
         return False
-    with _torch.disable_current_modes():
+    with _torch.dispatch.disable_current_modes():
         there = torch.zeros(held, dtype=torch.bool)
         there.as_strided(whole.shape, whole.stride()).fill_(True)
         return bool(there.as_strided(size, stride, offset).all())

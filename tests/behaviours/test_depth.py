@@ -53,7 +53,11 @@ class Holder(nn.Module):
         return self.weight * x
 
 
-CLASSES: dict[str, Any] = {"declared": sa.TwoTensor, "foreign": _torch.foreign_two_tensor(), "with to_plain": Scaled}
+CLASSES: dict[str, Any] = {
+    "declared": sa.TwoTensor,
+    "foreign": _torch.wrappers.foreign_two_tensor(),
+    "with to_plain": Scaled,
+}
 
 
 def nested(cls: Any, depth: int, size: int = 2) -> Any:
@@ -69,7 +73,7 @@ def double(x: Any) -> Any:
 
 def like(x: Any, size: int) -> Any:
     depth, part = 0, x
-    while _torch.is_traceable_wrapper_subclass(part):
+    while _torch.wrappers.is_traceable_wrapper_subclass(part):
         depth, part = depth + 1, getattr(part, part.__tensor_flatten__()[0][0])
     return nested(type(x), depth, size)
 

@@ -18,7 +18,7 @@ class Model(torch.nn.Linear):
 @pytest.fixture
 def distributed(monkeypatch: pytest.MonkeyPatch) -> Model:
     monkeypatch.setattr(
-        "subclass_aot._torch.is_parallel_wrapper", lambda module: "replicate" if type(module) is Model else None
+        "subclass_aot._torch.modules.is_parallel_wrapper", lambda module: "replicate" if type(module) is Model else None
     )
     return Model(2, 2)
 

@@ -16,7 +16,7 @@ from subclass_aot.testing import difference
 from tests.dynamo.checks import Make, check, rand
 
 backend_module: Any = sys.modules[dynamo.backend.__module__]
-ForeignTwoTensor: Any = _torch.foreign_two_tensor()
+ForeignTwoTensor: Any = _torch.wrappers.foreign_two_tensor()
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from subclass_aot import TwoTensor, _torch
 from subclass_aot.dynamo.operators import as_called
 from tests.dynamo.checks import Make, check, rand
 
-ForeignTwoTensor: Any = _torch.foreign_two_tensor()
+ForeignTwoTensor: Any = _torch.wrappers.foreign_two_tensor()
 
 
 class Doubled(torch.autograd.Function):

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from subclass_aot import Int8Weight, _torch, quantize_
 from tests.dynamo.checks import rand
 
-ForeignTwoTensor: Any = _torch.foreign_two_tensor()
+ForeignTwoTensor: Any = _torch.wrappers.foreign_two_tensor()
 
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "SGD": lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, nesterov=True),

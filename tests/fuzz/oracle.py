@@ -169,7 +169,7 @@ def _minds_a_mode(found: Difference, program: Program, got: Run, seed: int) -> b
     """
     if found.kind != "gradient":
         return False
-    for mode in (_torch.PassOn, _torch.ConjugatesAtOnce):
+    for mode in (_torch.dispatch.PassOn, _torch.dispatch.ConjugatesAtOnce):
         with mode():
             watched = _run(program, program.function, seed)
         if not any(d.kind == "gradient" and d.position == found.position for d in differences(watched, got)):
@@ -226,7 +226,7 @@ def _with_bases(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def call(*args: object) -> Any:
         results = function(*args)
-        bases = [_torch.base_of(x) for x in optree.tree_leaves(results) if isinstance(x, torch.Tensor)]
+        bases = [_torch.autograd.base_of(x) for x in optree.tree_leaves(results) if isinstance(x, torch.Tensor)]
         return results, [base for base in bases if base is not None]
 
     return call

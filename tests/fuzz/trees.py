@@ -14,7 +14,7 @@ from subclass_aot.tensors import TwoTensor
 from subclass_aot.wrapper import WrapperTensor
 
 aten: Any = torch.ops.aten
-ForeignTwoTensor = _torch.foreign_two_tensor()
+ForeignTwoTensor = _torch.wrappers.foreign_two_tensor()
 
 
 class Tagged(WrapperTensor, fallback="each"):

@@ -49,7 +49,7 @@ def describe(tensors: Iterable[torch.Tensor], values: bool = True) -> Seen:
             tensor.layout,
             storage.nbytes(),
             number(known, storage._cdata),
-            str(_torch.dispatch_keys(tensor)),
+            str(_torch.wrappers.dispatch_keys(tensor)),
             tensor.requires_grad,
             tensor.is_leaf,
             tensor.is_inference(),

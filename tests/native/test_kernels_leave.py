@@ -45,7 +45,7 @@ def test_dispatch_that_is_replaced_is_asked(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_modes_see_every_operator() -> None:
-    class Sees(_torch.DispatchMode):
+    class Sees(_torch.dispatch.DispatchMode):
         def __init__(self) -> None:
             super().__init__()
             self.seen: list[Any] = []
@@ -99,7 +99,7 @@ def test_traces_see_every_operator() -> None:
 
 
 def test_fake_and_foreign_tensors_are_not_touched() -> None:
-    foreign = _torch.foreign_two_tensor()
+    foreign = _torch.wrappers.foreign_two_tensor()
     fake = torch._subclasses.FakeTensorMode()
 
     def program() -> Any:

@@ -59,25 +59,25 @@ def test_kinds_of_operators(kind: OperatorKind | None) -> None:
 
 def test_reductions_are_those_of_the_schema_where_torch_has_no_tag(monkeypatch: pytest.MonkeyPatch) -> None:
     """Torch 2.11 to 2.15 must agree, and not all have the tag."""
-    monkeypatch.setattr(_torch, "has_reduction_tag", lambda func: False)
-    of_aten = [func for func in _torch.registered_operators() if func.namespace == "aten"]
+    monkeypatch.setattr(_torch.operators, "has_reduction_tag", lambda func: False)
+    of_aten = [func for func in _torch.operators.registered_operators() if func.namespace == "aten"]
     assert len(of_aten) > 2000
     without = {func for func in of_aten if kinds._read(func, effects_of(func)) is OperatorKind.REDUCTIONS}
     assert without == {func for func in ops.reductions if func.namespace == "aten"}
 
 
 def _declared(func: Any) -> str:
-    return str(_torch.schema_of(func))
+    return str(_torch.operators.schema_of(func))
 
 
 def test_what_schemas_say_of_each_kind() -> None:
     """All operators of torch, by the text of their schemas: another reading than that of the kinds."""
-    for func in _torch.registered_operators():
+    for func in _torch.operators.registered_operators():
         kind, text = kind_of(func), _declared(func)
         if kind is None:
             continue
         arguments, results = text.rsplit(" -> ", 1)
-        assert func not in MOVES and not _torch.can_decompose(func) and func.namespace != "c10d"
+        assert func not in MOVES and not _torch.operators.can_decompose(func) and func.namespace != "c10d"
         assert kind is OperatorKind.IN_PLACE or "!)" not in text, text
         if kind is OperatorKind.IN_PLACE:
             assert re.search(r"\(Tensor\(a\d?!\)", arguments) and re.fullmatch(r"Tensor\(a\d?!\)( \w+)?", results), text
@@ -94,7 +94,7 @@ def test_reductions_reduce() -> None:
     for func in ops.reductions:
         if func.namespace != "aten" or func.name().startswith(("aten::_sparse", "aten::native_norm", "aten::_aminmax")):
             continue
-        asked = [a for a in _torch.schema_of(func).arguments[1:] if not a.has_default_value()]
+        asked = [a for a in _torch.operators.schema_of(func).arguments[1:] if not a.has_default_value()]
         given = {a.name: [1] if "List" in str(a.type) else known[a.name] for a in asked}
         out = func(x.bool() if func.overloadpacket.__name__ in ("any", "all") else x, **given)
         first = out[0] if isinstance(out, tuple) else out
@@ -123,5 +123,5 @@ def test_an_operator_whose_library_is_gone_is_of_no_kind() -> None:
     with torch.library._scoped_library("test_kinds", "DEF") as library:
         library.define("gone(Tensor x) -> Tensor", tags=[torch.Tag.pointwise])
         torch.library.register_fake("test_kinds::gone", lambda x: torch.empty_like(x))
-        assert sum(func.namespace == "test_kinds" for func in _torch.registered_operators()) == 1
+        assert sum(func.namespace == "test_kinds" for func in _torch.operators.registered_operators()) == 1
     assert list(ops.pointwise)

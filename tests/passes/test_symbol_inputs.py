@@ -32,10 +32,10 @@ def symbols_of(values: list[Any]) -> tuple[set[Any], set[Any]]:
     for value in values:
         for number in (*value.shape, *value.stride()) if isinstance(value, torch.Tensor) else (value,):
             if is_symbolic(number):
-                used |= _torch.expression_of(number).free_symbols
+                used |= _torch.symbolic.expression_of(number).free_symbols
         for number in value.shape if isinstance(value, torch.Tensor) else (value,):
-            if is_symbolic(number) and _torch.expression_of(number).is_Symbol:
-                plain.add(_torch.expression_of(number))
+            if is_symbolic(number) and _torch.symbolic.expression_of(number).is_Symbol:
+                plain.add(_torch.symbolic.expression_of(number))
     return used, plain
 
 

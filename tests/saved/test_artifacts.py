@@ -104,7 +104,7 @@ def test_they_are_named(tmp_path: Path, recorder: _Recorder) -> None:
 
 def test_artifacts_that_inductor_cannot_read_are_refused(tmp_path: Path, recorder: _Recorder) -> None:
     with pytest.raises(RuntimeError, match="cannot read"):
-        _torch.load_artifacts({"artifacts": b"nothing of the kind"})
+        _torch.inductor.load_artifacts({"artifacts": b"nothing of the kind"})
 
     def cannot(made: object) -> None:
         raise RuntimeError("not mine")

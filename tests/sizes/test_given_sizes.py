@@ -80,7 +80,7 @@ def test_what_a_trace_assumes_is_guarded_by_whom_it_belongs_to(theirs: Symbols) 
 
 
 def test_which_symbols_sizes_tell(theirs: Symbols) -> None:
-    n, m = (_torch.expression_of(theirs.size(k, str(k))) for k in (4, 5))
+    n, m = (_torch.symbolic.expression_of(theirs.size(k, str(k))) for k in (4, 5))
     a, b = theirs.symints[n], theirs.symints[m]
     assert symbols_of(meta(a, 3)) == {n} and symbols_of(TwoTensor(meta(a), meta(b))) == {n, m}
     assert symbols_of(meta(2 * a)) == set() and symbols_of(a + b) == {n, m}

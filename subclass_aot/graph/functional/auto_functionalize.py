@@ -24,17 +24,17 @@ Place = tuple[int, str]
 """An argument of an operator: its position and its name."""
 
 
-def has_no_functional_variant(func: _torch.Operator) -> bool:
+def has_no_functional_variant(func: _torch.operators.Operator) -> bool:
     """Returns whether an operator writes, and torch has no functional variant of it, or none for tensors without
     data.
     """
     if not effects_of(func).writes:
         return False
-    fused = _torch.schema_of(func).name.startswith("aten::_fused_")
+    fused = _torch.operators.schema_of(func).name.startswith("aten::_fused_")
     return fused or func in _READ_SCALARS or func.namespace not in _OF_TORCH
 
 
-def auto_functionalized(func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def auto_functionalized(func: _torch.operators.Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Runs such an operator by its functional variant, and writes what that returns.
 
     Args:
@@ -44,7 +44,7 @@ def auto_functionalized(func: _torch.Operator, args: tuple[Any, ...], kwargs: di
     """
     written = tuple(place for place in effects_of(func).writes if argument_at(place, args, kwargs) is not None)
     targets = [argument_at(place, args, kwargs) for place in written]
-    places = [(i, a.name) for i, a in enumerate(_torch.schema_of(func).arguments)]
+    places = [(i, a.name) for i, a in enumerate(_torch.operators.schema_of(func).arguments)]
     same = tuple(  # the same tensor, given a second time to be read
         (place, written[i])
         for place in places
@@ -61,7 +61,7 @@ def auto_functionalized(func: _torch.Operator, args: tuple[Any, ...], kwargs: di
 
 
 def _functional_variant(
-    func: _torch.Operator, written: tuple[Place, ...], same: tuple[tuple[Place, Place], ...]
+    func: _torch.operators.Operator, written: tuple[Place, ...], same: tuple[tuple[Place, Place], ...]
 ) -> Any:
     """Returns the functional variant.
 
@@ -73,7 +73,11 @@ def _functional_variant(
     variant = _variants.get((func, written, same))
     if variant is not None:
         return variant
-    parts = [func.namespace, _torch.schema_of(func).name.split("::")[1], _torch.overload_name_of(func) or "default"]
+    parts = [
+        func.namespace,
+        _torch.operators.schema_of(func).name.split("::")[1],
+        _torch.operators.overload_name_of(func) or "default",
+    ]
     parts += [name for _, name in written] + [f"{one[1]}_is_{other[1]}" for one, other in same]
     name = "__".join(parts)
 
@@ -122,17 +126,17 @@ def _write_nothing(*args: object, **kwargs: object) -> None:
     """Does nothing, in place of an operator that gives nothing, and whose kernel without data reads values."""
 
 
-def _schema_without_writes(func: _torch.Operator, written: tuple[Place, ...]) -> str:
-    schema = _torch.schema_of(func)
+def _schema_without_writes(func: _torch.operators.Operator, written: tuple[Place, ...]) -> str:
+    schema = _torch.operators.schema_of(func)
     arguments, returns = re.sub(r"\(\w+!?\)", "", str(schema)).split("(", 1)[1].rsplit(") -> ", 1)
     kinds = [str(schema.arguments[position].type) for position, _ in written]
     values = ["Tensor[]" if "List" in kind else "Tensor" for kind in kinds]
     return f"({arguments}) -> ({', '.join([*filter(None, [returns.strip('()')]), *values])})"
 
 
-def is_whole(func: _torch.Operator, place: Place) -> bool:
+def is_whole(func: _torch.operators.Operator, place: Place) -> bool:
     """Returns whether an argument is no list."""
-    return "List" not in str(_torch.schema_of(func).arguments[place[0]].type)
+    return "List" not in str(_torch.operators.schema_of(func).arguments[place[0]].type)
 
 
 def listed(value: object) -> Sequence[Any]:

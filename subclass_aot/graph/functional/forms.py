@@ -21,7 +21,7 @@ from subclass_aot.symbols import SizesMustBeKnown, is_symbolic
 _aten = torch.ops.aten
 
 
-def replay(graph: fx.Graph, func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def replay(graph: fx.Graph, func: _torch.operators.Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Runs an operator on functional tensors.
 
     Args:
@@ -61,7 +61,7 @@ def replay(graph: fx.Graph, func: _torch.Operator, args: tuple[Any, ...], kwargs
     return returned.get(id(result), result)
 
 
-def _resize(func: _torch.Operator, target: torch.Tensor, value: torch.Tensor, stack_trace: str) -> None:
+def _resize(func: _torch.operators.Operator, target: torch.Tensor, value: torch.Tensor, stack_trace: str) -> None:
     """Resizes what an operator was given as `out=` to the result: it writes into the memory that was there."""
     size = value.shape
     sizes = {"before": list(target.shape), "after": list(size)}
@@ -80,15 +80,15 @@ def _resize(func: _torch.Operator, target: torch.Tensor, value: torch.Tensor, st
         raise MutationError(OUT_GROWS.format(operator=func, line=line, **sizes)) from error
 
 
-def _may_lose_strides(func: _torch.Operator, target: object) -> bool:
+def _may_lose_strides(func: _torch.operators.Operator, target: object) -> bool:
     if (
         not isinstance(target, torch.Tensor)
-        or _torch.statically_known_true(target.numel() == 0)
+        or _torch.symbolic.statically_known_true(target.numel() == 0)
         or func is _aten.copy_.default
     ):
         return False
     if torch.Tag.inplace_view in func.tags:
         return False
-    if any(argument.is_out for argument in _torch.schema_of(func).arguments):
+    if any(argument.is_out for argument in _torch.operators.schema_of(func).arguments):
         return True
     return torch.Tag.pointwise not in func.tags and not target.is_contiguous()

@@ -214,7 +214,7 @@ class MemoryViews:
         """Returns what a node is a view of; None for one that is none."""
         if node.target is operator.getitem:
             node = node.args[0]  # type: ignore[assignment]
-        if not _torch.is_overload(node.target):
+        if not _torch.operators.is_overload(node.target):
             return None
         if node.target in SAFE_VIEWS:
             return node.args[0] if node in self._safe else None

@@ -49,14 +49,14 @@ class Annotations(GraphListener):
         if phase == "backward":
             if self._stack:  # a checkpoint calls them again
                 found[_FORWARD_MODULES] = self._stack
-            number = _torch.sequence_number_of_current_gradient()
+            number = _torch.autograd.sequence_number_of_current_gradient()
             if number in self._of_forward:
                 forward = self._of_forward[number]
                 for theirs, ours in (_CUSTOM, _CUSTOM), (_MODULES, _FORWARD_MODULES), (_NUMBER, _NUMBER):
                     if theirs in forward:
                         found.setdefault(ours, forward[theirs])
             return {**found, "autograd_backward": True}
-        found[_NUMBER] = _torch.last_sequence_number()
+        found[_NUMBER] = _torch.autograd.last_sequence_number()
         if self._stack:
             found[_MODULES] = self._stack
         self._of_forward.setdefault(found[_NUMBER], found)

@@ -56,14 +56,19 @@ class ArgumentOverlap(GraphListener):
     def __init__(self) -> None:
         self.of_inputs: dict[Storage, tuple[int, ...]] = {}
 
-    def wants(self, func: _torch.Operator) -> bool:
+    def wants(self, func: _torch.operators.Operator) -> bool:
         return bool(effects_of(func).writes)
 
     def on_operator(
-        self, recorder: Recorder, func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: object
+        self,
+        recorder: Recorder,
+        func: _torch.operators.Operator,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        result: object,
     ) -> None:
         writes = effects_of(func).writes
-        places = [(i, a.name) for i, a in enumerate(_torch.schema_of(func).arguments)]
+        places = [(i, a.name) for i, a in enumerate(_torch.operators.schema_of(func).arguments)]
         given = [(p, x) for p in places for x in listed(argument_at(p, args, kwargs)) if isinstance(x, MetaTensor)]
         for i, (place, target) in enumerate(given):
             if place not in writes:
@@ -82,7 +87,9 @@ class ArgumentOverlap(GraphListener):
                 which = {"written": place[1], "other": other[1], "target": target.spec, "x": x.spec}
                 raise MutationError(_OVERLAP.format(operator=func, line=user_line(), **which))
 
-    def _refuse_as_its_kernel(self, func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _refuse_as_its_kernel(
+        self, func: _torch.operators.Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
         """Runs an operator on other tensors that share memory as its arguments do.
 
         Raises:
@@ -103,7 +110,7 @@ class ArgumentOverlap(GraphListener):
 
         def real(value: Any) -> Any:
             if isinstance(value, torch.SymInt):
-                return _torch.example_of(value)
+                return _torch.symbolic.example_of(value)
             if not isinstance(value, MetaTensor):
                 return value
             key, spec = self._memory(value), known[id(value)]
@@ -113,8 +120,8 @@ class ArgumentOverlap(GraphListener):
             return made.set_(memory[key].untyped_storage(), spec.offset, spec.size, spec.stride)
 
         try:
-            with _torch.disable_current_modes(), torch.no_grad():
-                func(*_torch.map_tree(real, args), **_torch.map_tree(real, kwargs))
+            with _torch.dispatch.disable_current_modes(), torch.no_grad():
+                func(*_torch.modules.map_tree(real, args), **_torch.modules.map_tree(real, kwargs))
         except RuntimeError as error:
             pass_on_interruption(error)
             if _UNSUPPORTED in str(error):
@@ -133,5 +140,7 @@ def _example(spec: Spec) -> Spec:
     """Gives a spec with the sizes of the example for those that are symbols."""
     if spec.solver is None:
         return spec
-    size, stride, (offset,) = [tuple(map(_torch.example_of, each)) for each in (spec.size, spec.stride, (spec.offset,))]
+    size, stride, (offset,) = [
+        tuple(map(_torch.symbolic.example_of, each)) for each in (spec.size, spec.stride, (spec.offset,))
+    ]
     return Spec.make(size, stride, offset, spec.dtype)

@@ -54,7 +54,7 @@ class AssignedData(GraphListener):
         if not isinstance(other, MetaTensor):
             if type(other) not in (torch.Tensor, torch.nn.Parameter):
                 raise _refused(_WRAPPER.format(kind=f"the {type(other).__name__} that is assigned"))
-            with _torch.disable_current_modes():
+            with _torch.dispatch.disable_current_modes():
                 other = recorder.lift(other)
         if leaf.grad_fn is not None:
             raise _refused(_HISTORY)

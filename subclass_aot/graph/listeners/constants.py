@@ -79,7 +79,7 @@ def known_value(
         if step in written:
             todo += _writes_into(step, nodes)
     values: dict[fx.Node, Any] = {}
-    with _torch.as_recorded():
+    with _torch.switches.as_recorded():
         for step in sorted(needed):
             if step in readable:
                 values[step] = readable[step].tensor

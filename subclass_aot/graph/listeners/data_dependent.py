@@ -30,14 +30,14 @@ class DataDependent(GraphListener):
     def __init__(self, looks: Looks | None) -> None:
         self.looks = looks
 
-    def wants(self, func: _torch.Operator) -> bool:
+    def wants(self, func: _torch.operators.Operator) -> bool:
         return effects_of(func).data_dependent
 
     def on_recorded(
         self,
         recorder: Recorder,
         node: fx.Node,
-        func: _torch.Operator,
+        func: _torch.operators.Operator,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         result: object,
@@ -54,7 +54,7 @@ class DataDependent(GraphListener):
         if self.looks is not None and recorder.phase == "forward":
             self.looks.tell_unbacked(node.meta["unbacked"], result, partial(self._value_now, recorder, node))
 
-    def are_wanted(self, recorder: Recorder, func: _torch.Operator, args: tuple[Any, ...]) -> bool:
+    def are_wanted(self, recorder: Recorder, func: _torch.operators.Operator, args: tuple[Any, ...]) -> bool:
         """Returns whether an operator that needs values gets those of the call; else its result is a symbol."""
         if self.looks is None or recorder.phase == "backward":
             return False

@@ -56,11 +56,16 @@ def one_element_per_address(leaf: MetaTensor) -> Any:
 class InternalOverlap(GraphListener):
     """Has a part of an input that overlaps itself written through the storage."""
 
-    def wants(self, func: _torch.Operator) -> bool:
+    def wants(self, func: _torch.operators.Operator) -> bool:
         return effects_of(func).mutates and not effects_of(func).reshapes
 
     def on_operator(
-        self, recorder: Recorder, func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: object
+        self,
+        recorder: Recorder,
+        func: _torch.operators.Operator,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        result: object,
     ) -> None:
         for leaf in written_leaves(func, args, kwargs):
             if Storage.of(leaf).spec.overlaps_itself and not _overlaps_itself(leaf):
@@ -142,7 +147,7 @@ _WRITES: dict[Any, Callable[..., Any]] = {
 """For operators that eager allows on such tensors, how they are recorded; `NotImplemented` for all other tensors."""
 
 
-def reaches_places_twice(func: _torch.Operator, leaf: MetaTensor) -> bool:
+def reaches_places_twice(func: _torch.operators.Operator, leaf: MetaTensor) -> bool:
     """Returns whether an operator writes elements that are one place, and not the same value into all of them."""
     return leaf.spec.is_expanded if func in _FILLS else leaf.spec.overlaps_itself
 

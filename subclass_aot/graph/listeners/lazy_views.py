@@ -47,12 +47,17 @@ class LazyViews(GraphListener):
         return any(copy is storage for _, copy in self._pairs)
 
     def on_operator(
-        self, recorder: Recorder, func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: object
+        self,
+        recorder: Recorder,
+        func: _torch.operators.Operator,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        result: object,
     ) -> None:
         if self._stale:
             self.refuse_stale(*args, *kwargs.values())
 
-    def on_write(self, recorder: Recorder, func: _torch.Operator, leaf: MetaTensor) -> None:
+    def on_write(self, recorder: Recorder, func: _torch.operators.Operator, leaf: MetaTensor) -> None:
         written = Storage.of(leaf)
         for source, copy in self._pairs:
             if written is source:

@@ -22,12 +22,17 @@ class GraphListener(Listener):
     What is overridden here is called, and nothing else.
     """
 
-    def wants(self, func: _torch.Operator) -> bool:
+    def wants(self, func: _torch.operators.Operator) -> bool:
         """Returns whether `on_operator` and `on_recorded` are called for an operator; a recorder calls this once."""
         return True
 
     def on_operator(
-        self, recorder: Recorder, func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: object
+        self,
+        recorder: Recorder,
+        func: _torch.operators.Operator,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        result: object,
     ) -> bool | None:
         """Is called when an operator has run, before it is recorded; returns True if it is recorded already."""
 
@@ -38,18 +43,18 @@ class GraphListener(Listener):
         self,
         recorder: Recorder,
         node: fx.Node,
-        func: _torch.Operator,
+        func: _torch.operators.Operator,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         result: object,
     ) -> None:
         """Is called when an operator has a node, and its results are known by their nodes."""
 
-    def on_write(self, recorder: Recorder, func: _torch.Operator, leaf: MetaTensor) -> None:
+    def on_write(self, recorder: Recorder, func: _torch.operators.Operator, leaf: MetaTensor) -> None:
         """Is called for each leaf that an operator has written, when it is recorded."""
 
     def on_wrapper_operator(
-        self, recorder: Recorder, func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, recorder: Recorder, func: _torch.operators.Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         """Is called before an operator on a wrapper goes to the wrapper's class."""
 
@@ -68,7 +73,7 @@ class GraphListener(Listener):
         """Releases the real tensors that leaves stand for."""
 
 
-def written_leaves(func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[MetaTensor]:
+def written_leaves(func: _torch.operators.Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[MetaTensor]:
     """Returns the leaves whose data an operator writes, and not only their metadata."""
     effects = effects_of(func)
     targets = [] if effects.reshapes else [argument_at(written, args, kwargs) for written in effects.writes]

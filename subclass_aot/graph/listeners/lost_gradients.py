@@ -33,7 +33,12 @@ class LostGradients(GraphListener):
             self._met = tensor
 
     def on_operator(
-        self, recorder: Recorder, func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: object
+        self,
+        recorder: Recorder,
+        func: _torch.operators.Operator,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        result: object,
     ) -> None:
         if self._met is None:
             return

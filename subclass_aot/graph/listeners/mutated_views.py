@@ -59,7 +59,12 @@ class MutatedViews(GraphListener):
         return views
 
     def on_operator(
-        self, recorder: Recorder, func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: object
+        self,
+        recorder: Recorder,
+        func: _torch.operators.Operator,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        result: object,
     ) -> None:
         if effects_of(func).reshapes:
             self._note(args[0])
@@ -72,16 +77,18 @@ class MutatedViews(GraphListener):
 
     def has_sibling(self, view: torch.Tensor) -> bool:
         """Returns whether a view of the same base, such as this one, has other metadata than autograd recorded."""
-        return id(_torch.base_of(view)) in self._mutated_at
+        return id(_torch.autograd.base_of(view)) in self._mutated_at
 
     def forget_base(self, view: torch.Tensor) -> None:
         """Forgets the views of a base: autograd has recorded the present metadata of them all."""
-        self._mutated_at.pop(id(_torch.base_of(view)), None)
+        self._mutated_at.pop(id(_torch.autograd.base_of(view)), None)
 
     def _note(self, view: torch.Tensor, counts: bool = True) -> None:
-        base = _torch.base_of(view)
+        base = _torch.autograd.base_of(view)
         if base is not None:
-            self._mutated_at.setdefault(id(base), _torch.version_of(view) + (counts and torch.is_grad_enabled()))
+            self._mutated_at.setdefault(
+                id(base), _torch.autograd.version_of(view) + (counts and torch.is_grad_enabled())
+            )
 
     def _refuse_written(self, written: Iterable[object], tensors: Sequence[object], elementwise: bool = False) -> None:
         """Refuses writes that autograd sees: what is written, all that is given, whether element by element."""
@@ -100,7 +107,7 @@ class MutatedViews(GraphListener):
         if self._mutated_at:
             views = [x for x in tensors if self._has_mutated_view(x)]
             self._refuse(
-                x for x in views if x.requires_grad and _torch.base_of(x).requires_grad and self._is_written(x)
+                x for x in views if x.requires_grad and _torch.autograd.base_of(x).requires_grad and self._is_written(x)
             )
 
     def loses_gradient(self, view: torch.Tensor) -> bool:
@@ -114,7 +121,7 @@ class MutatedViews(GraphListener):
         return isinstance(value, MetaTensor) and self.has_sibling(value)
 
     def _is_written(self, view: MetaTensor) -> bool:
-        return _torch.version_of(view) > self._mutated_at[id(_torch.base_of(view))]
+        return _torch.autograd.version_of(view) > self._mutated_at[id(_torch.autograd.base_of(view))]
 
     def _refuse(self, views: Iterable[MetaTensor], broadcasts: bool = True, reads: bool = True) -> None:
         for view in views:
@@ -123,7 +130,7 @@ class MutatedViews(GraphListener):
                 raise MutationError(message.format(shape=list(view.shape), line=user_line()))
 
 
-class _Outside(_torch.DispatchMode):
+class _Outside(_torch.dispatch.DispatchMode):
     """Notes whether `as_strided` reaches out of a view in a `with` block."""
 
     def __init__(self) -> None:
@@ -131,7 +138,7 @@ class _Outside(_torch.DispatchMode):
         self.is_reached = False
 
     def __torch_dispatch__(
-        self, func: _torch.AnyOperator, types: object, args: Any = (), kwargs: dict[str, Any] | None = None
+        self, func: _torch.operators.AnyOperator, types: object, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Runs an operator."""
         result: Any = func(*args, **(kwargs or {}))
@@ -147,9 +154,9 @@ def _why_not_made_again(view: MetaTensor, broadcasts: bool) -> str:
         view: The view.
         broadcasts: Whether dims of size 1 before the others make no difference.
     """
-    base = _torch.base_of(view)
-    with _torch.disable_current_modes(), torch.no_grad(), _Outside() as outside:
-        again = _torch.view_function(view)(MetaTensor.like(base.detach()), lambda number: number)
+    base = _torch.autograd.base_of(view)
+    with _torch.dispatch.disable_current_modes(), torch.no_grad(), _Outside() as outside:
+        again = _torch.autograd.view_function(view)(MetaTensor.like(base.detach()), lambda number: number)
     if again.spec.offset != view.spec.offset or _dims(again, broadcasts) != _dims(view, broadcasts):
         return _MESSAGE
     return _LOST if outside.is_reached else ""

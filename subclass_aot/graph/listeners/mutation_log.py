@@ -92,9 +92,9 @@ class MutationLog(GraphListener):
         return log
 
     def on_wrapper_operator(
-        self, recorder: Recorder, func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, recorder: Recorder, func: _torch.operators.Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        if func in _torch.METADATA_QUERIES:
+        if func in _torch.operators.METADATA_QUERIES:
             return
         if effects_of(func).reshapes:
             self._note_metadata(func, args, kwargs, recorder.made)
@@ -102,7 +102,12 @@ class MutationLog(GraphListener):
             self.refuse_outdated([*args, *kwargs.values()])
 
     def on_operator(
-        self, recorder: Recorder, func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: object
+        self,
+        recorder: Recorder,
+        func: _torch.operators.Operator,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        result: object,
     ) -> None:
         if effects_of(func).reshapes or self.metadata:
             recorder.note_used(args)
@@ -114,7 +119,7 @@ class MutationLog(GraphListener):
 
     def _note_metadata(
         self,
-        func: _torch.Operator,
+        func: _torch.operators.Operator,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         made: Iterable[weakref.ref[torch.Tensor]],
@@ -123,10 +128,12 @@ class MutationLog(GraphListener):
         tensor = args[0]
         step = Step.of(func, args[1:], kwargs) if func is not RESIZE_AS else resize_like(*args[1:], **kwargs)
         self.metadata.append((tensor, step, torch.is_grad_enabled()))
-        self.version_before[id(tensor)] = _torch.version_of(tensor)
+        self.version_before[id(tensor)] = _torch.autograd.version_of(tensor)
         if tensor.requires_grad:
             alive = [(ref, x) for ref in made if (x := ref()) is not None]
-            views = [(id(x), ref) for ref, x in alive if _torch.is_view(x) and _torch.base_of(x) is tensor]
+            views = [
+                (id(x), ref) for ref, x in alive if _torch.autograd.is_view(x) and _torch.autograd.base_of(x) is tensor
+            ]
             self._outdated.update(views)
 
     def refuse_outdated(self, values: Sequence[Any]) -> None:
@@ -143,7 +150,7 @@ class MutationLog(GraphListener):
             if ref is not None and ref() is value:
                 raise MutationError(VIEW_OF_MUTATED_BEFORE.format(reason=_OUTDATED, line=user_line()))
 
-    def on_write(self, recorder: Recorder, func: _torch.Operator, leaf: MetaTensor) -> None:
+    def on_write(self, recorder: Recorder, func: _torch.operators.Operator, leaf: MetaTensor) -> None:
         storage = Storage.of(leaf)
         where = {"operator": func, "line": user_line()}
         if storage.tag.op == "get_attr":
@@ -159,7 +166,7 @@ class MutationLog(GraphListener):
     def collections(self) -> list[Collection[Any]]:
         return [self.resized, self._noted, *self.metadata]
 
-    def _note_resize(self, func: _torch.Operator, leaf: MetaTensor) -> None:
+    def _note_resize(self, func: _torch.operators.Operator, leaf: MetaTensor) -> None:
         """Notes how much memory a tensor has that is given another size. See Note [Resized tensors].
 
         Raises:
@@ -183,7 +190,7 @@ class MutationLog(GraphListener):
         began: Spec = storage.tag.meta["spec"]
         self.extents[storage] = max(self.extents.get(storage, began.extent), leaf.spec.extent)
 
-    def _refuse_resized(self, func: _torch.Operator, leaf: MetaTensor) -> None:
+    def _refuse_resized(self, func: _torch.operators.Operator, leaf: MetaTensor) -> None:
         """Refuses tensors of another size as `out=`, where more than this tensor would change with it."""
         before = self._noted.get(leaf) or self.resized.get(leaf) or leaf.tag.meta["spec"]
         if before is leaf.spec or before.numel == leaf.spec.numel and leaf not in self._noted:

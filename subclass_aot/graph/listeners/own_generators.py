@@ -76,8 +76,8 @@ class OwnGenerators:
         """Runs the block, and notes which generators the function makes; states may be traced tensors."""
         self._forward, self._left = None, []
         with (
-            _torch.states_of_generators(_torch.StateKernels(self._get, self._set)),
-            _torch.made_generators(self._note_made),
+            _torch.generator.states_of_generators(_torch.generator.StateKernels(self._get, self._set)),
+            _torch.generator.made_generators(self._note_made),
         ):
             yield
 
@@ -91,7 +91,7 @@ class OwnGenerators:
         Raises:
             TraceError: Nothing does.
         """
-        address = _torch.address_of_generator(generator)
+        address = _torch.generator.address_of_generator(generator)
         if generator.device.type != "cpu":
             raise _DEVICE.error(_DRAWS, device=str(generator.device))
         if address not in self._reached and address not in self._made:
@@ -107,9 +107,9 @@ class OwnGenerators:
     def give(self, generator: torch.Generator, state: Any) -> None:
         """Registers a traced tensor as the state of a generator from here on."""
         self._begun += 1
-        mark = _torch.state_of_no_seed(generator.get_state(), self._begun)
+        mark = _torch.generator.state_of_no_seed(generator.get_state(), self._begun)
         generator.set_state(mark)
-        self._states[_torch.state_bytes(mark)] = state
+        self._states[_torch.generator.state_bytes(mark)] = state
 
     def end_forward(self) -> None:
         """Refuses draws from a generator that is still there, and that later calls would not find.
@@ -121,7 +121,9 @@ class OwnGenerators:
             raise _UNKNOWN.error(_DRAWS, "when the function is over")
         self._refuse_kept()
         alive = [(reference, reference()) for reference in self._reached.values()]
-        self._left = [(reference, _torch.state_bytes(g.get_state())) for reference, g in alive if g is not None]
+        self._left = [
+            (reference, _torch.generator.state_bytes(g.get_state())) for reference, g in alive if g is not None
+        ]
         self._forward = None
 
     def end_backward(self) -> None:
@@ -133,7 +135,7 @@ class OwnGenerators:
         self._refuse_kept()
         for reference, before in self._left:
             generator = reference()
-            if generator is not None and _torch.state_bytes(generator.get_state()) != before:
+            if generator is not None and _torch.generator.state_bytes(generator.get_state()) != before:
                 raise _IN_BACKWARD.error(_DRAWS, "in a hook, a checkpoint, or the backward of an autograd.Function")
 
     def _refuse_kept(self) -> None:
@@ -149,14 +151,14 @@ class OwnGenerators:
             raise _ELSEWHERE.error(_DRAWS, where)
 
     def _note_made(self, generator: torch.Generator) -> None:
-        address = _torch.address_of_generator(generator)
-        self._made[address] = _torch.reference_to(generator), user_line()
+        address = _torch.generator.address_of_generator(generator)
+        self._made[address] = _torch.generator.reference_to(generator), user_line()
         self._drawn.discard(address)  # that was another one, which is gone
 
     def _known(self, recorder: Recorder, generator: torch.Generator) -> Any:
         """Returns the traced state of a generator; that of a seed is a constant. None if there is none."""
         state = generator.get_state()
-        now = _torch.state_bytes(state)
+        now = _torch.generator.state_bytes(state)
         known = self._states.get(now)
         if known is not None and known.tag in recorder.nodes:
             return known
@@ -166,27 +168,27 @@ class OwnGenerators:
         if of_default is not None:
             self.give(generator, of_default)
             return of_default
-        by_chance = seed >= _MOST and seed != _torch.first_seed()
-        if by_chance or _torch.state_bytes(_torch.state_of_seed(seed)) != now:
+        by_chance = seed >= _MOST and seed != _torch.generator.first_seed()
+        if by_chance or _torch.generator.state_bytes(_torch.generator.state_of_seed(seed)) != now:
             return None
-        with _torch.disable_current_modes():
+        with _torch.dispatch.disable_current_modes():
             known = self._states[now] = recorder.lift(state)
         return known
 
     def _get(self, generator: torch.Generator) -> torch.Tensor:
         if self._forward is None:
             return generator.get_state()
-        self._read.add(_torch.address_of_generator(generator))
+        self._read.add(_torch.generator.address_of_generator(generator))
         state = self._known(self._forward, generator)
         if state is None:  # it may yet get a traced one; if not, that is refused when the function is over
-            self._unknown.add(_torch.address_of_generator(generator))
+            self._unknown.add(_torch.generator.address_of_generator(generator))
             return generator.get_state()
         return state  # type: ignore[no-any-return]
 
     def _set(self, generator: torch.Generator, state: torch.Tensor) -> None:
         if isinstance(state, MetaTensor):
-            self._unknown.discard(_torch.address_of_generator(generator))
-            self._reached[_torch.address_of_generator(generator)] = _torch.reference_to(generator)
+            self._unknown.discard(_torch.generator.address_of_generator(generator))
+            self._reached[_torch.generator.address_of_generator(generator)] = _torch.generator.reference_to(generator)
             self.give(generator, state)
         else:
             generator.set_state(state)

@@ -87,14 +87,14 @@ class Places(GraphListener):
         places.counts_in_inputs, places.views, places.bytes_of = self.counts_in_inputs, dict(self.views), self.bytes_of
         return places
 
-    def wants(self, func: _torch.Operator) -> bool:
+    def wants(self, func: _torch.operators.Operator) -> bool:
         return func in COUNTED or func in SAFE_VIEWS or func is UNFOLD
 
     def on_recorded(
         self,
         recorder: Recorder,
         node: fx.Node,
-        func: _torch.Operator,
+        func: _torch.operators.Operator,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         result: Any,
@@ -149,7 +149,7 @@ def _note(recorder: Recorder, x: torch.Tensor) -> Any:
     if not is_own(sys._getframe(2)):
         if isinstance(x, MetaTensor):
             recorder.listeners.places.begins_read.append(Storage.of(x).tag)
-        elif _torch.is_traceable_wrapper_subclass(x):
+        elif _torch.wrappers.is_traceable_wrapper_subclass(x):
             recorder.listeners.places.begins_read.append(x)
     return NotImplemented
 

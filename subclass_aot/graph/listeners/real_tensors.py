@@ -63,7 +63,7 @@ class RealTensors(GraphListener):
 
     def literal(self, recorder: Recorder, tensor: torch.Tensor) -> None:
         """Notes that a real tensor has the same values at each call."""
-        with _torch.disable_current_modes():
+        with _torch.dispatch.disable_current_modes():
             leaf = recorder.lift(tensor)
         with recorder:
             self.stand_in(tensor, torch.ops.aten.lift_fresh_copy.default(leaf))

@@ -19,7 +19,7 @@ from subclass_aot.operators import effects_of
 
 
 def inputs_to_resize(
-    functional: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
+    functional: _torch.operators.Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Iterator[tuple[MetaTensor, tuple[Any, ...], tuple[Any, ...]]]:
     """Yields inputs that get another size as `out=`, each with that size and its strides.
 
@@ -38,7 +38,7 @@ def inputs_to_resize(
         return
     leaves: list[Any] = optree.tree_leaves((args, read), none_is_leaf=True)  # type: ignore[arg-type]
     storages = {Storage.of(x) for x in leaves if type(x) is MetaTensor}
-    with _torch.disable_current_modes(), torch.no_grad(), Listener.without_listeners():
+    with _torch.dispatch.disable_current_modes(), torch.no_grad(), Listener.without_listeners():
         found = functional(*args, **read)
     for out, new in zip(outs, found if isinstance(found, tuple | list) else (found,), strict=True):
         if _is_input(out) and not out.requires_grad and Storage.of(out) not in storages and out.shape != new.shape:

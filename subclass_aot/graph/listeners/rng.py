@@ -87,7 +87,7 @@ class RandomNumbers(GraphListener):
         self._is_on = True
         self._go_on_elsewhere()
         self._start = self._live
-        calls = _torch.calls_of_generator(
+        calls = _torch.generator.calls_of_generator(
             seed=lambda function: _refuse_chance, get_rng_state=self._getting, set_rng_state=self._setting
         )
         with (
@@ -98,14 +98,19 @@ class RandomNumbers(GraphListener):
         ):
             yield
 
-    def wants(self, func: _torch.Operator) -> bool:
+    def wants(self, func: _torch.operators.Operator) -> bool:
         return effects_of(func).random
 
     def collections(self) -> list[Collection[Any]]:
         return [self._states.values()]
 
     def on_operator(
-        self, recorder: Recorder, func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+        self,
+        recorder: Recorder,
+        func: _torch.operators.Operator,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        result: Any,
     ) -> bool:
         if not self._is_on or not effects_of(func).draws(args, kwargs):
             return False
@@ -113,7 +118,7 @@ class RandomNumbers(GraphListener):
         if generator is not None:
             args = tuple([None if a is generator else a for a in args])
             kwargs = {name: None if a is generator else a for name, a in kwargs.items()}
-            if _torch.is_default_generator(generator):
+            if _torch.generator.is_default_generator(generator):
                 recorder.on_operator(func, args, kwargs, result)
             else:
                 state = self.own.state_of(recorder, generator)
@@ -137,14 +142,14 @@ class RandomNumbers(GraphListener):
         if not self._is_on:
             return False
         generator = _generator_in(args, kwargs)
-        own = generator is not None and not _torch.is_default_generator(generator)
+        own = generator is not None and not _torch.generator.is_default_generator(generator)
         return own or self._found(recorder) in self._states
 
     def on_recorded(
         self,
         recorder: Recorder,
         node: fx.Node,
-        func: _torch.Operator,
+        func: _torch.operators.Operator,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         result: object,
@@ -188,16 +193,16 @@ class RandomNumbers(GraphListener):
         """
         if type(result) is not torch.Tensor or result.dtype is not torch.uint8 or result.device.type != "cpu":
             return
-        with _torch.disable_current_modes():
+        with _torch.dispatch.disable_current_modes():
             known = {self._live, *self._nodes, *self._states}
-            if result.numel() == len(self._live) and _torch.state_bytes(result.contiguous()) in known:
+            if result.numel() == len(self._live) and _torch.generator.state_bytes(result.contiguous()) in known:
                 raise TraceError(_RETURNED)
 
     def _getting(self, get: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
         """Makes what gives the state: behind a seed a traced tensor, since it is a value in the graph."""
 
         def get_rng_state() -> torch.Tensor:
-            known = self._states.get(_torch.state_bytes(_state()))
+            known = self._states.get(_torch.generator.state_bytes(_state()))
             return get() if known is None else known.clone()
 
         return get_rng_state
@@ -223,8 +228,8 @@ class RandomNumbers(GraphListener):
             live: Where what is drawn as it comes goes on; there, if left out.
         """
         self._begun += 1
-        _set(_torch.state_of_no_seed(self._before, self._begun))
-        self._at = _torch.state_bytes(_state())
+        _set(_torch.generator.state_of_no_seed(self._before, self._begun))
+        self._at = _torch.generator.state_bytes(_state())
         self._live = self._at if live is None else live
 
     def _found(self, recorder: Recorder) -> bytes:
@@ -234,15 +239,15 @@ class RandomNumbers(GraphListener):
             TraceError: It is nowhere that is known.
         """
         state = _state()
-        now = _torch.state_bytes(state)
+        now = _torch.generator.state_bytes(state)
         known = self._states.get(now)
         if now in (self._at, self._live) or now in self._nodes or known is not None and known.tag in recorder.nodes:
             return now
-        with _torch.disable_current_modes():
-            if _torch.state_bytes(_torch.state_of_seed(torch.initial_seed())) == now:
+        with _torch.dispatch.disable_current_modes():
+            if _torch.generator.state_bytes(_torch.generator.state_of_seed(torch.initial_seed())) == now:
                 self._states[now] = recorder.lift(state)
                 return now
-        if _torch.is_later_state(now, self._at):  # another thread has drawn
+        if _torch.generator.is_later_state(now, self._at):  # another thread has drawn
             if self._at in self._states:
                 self._states[now] = self._states[self._at]
             elif self._at == self._live:
@@ -281,7 +286,7 @@ class RandomNumbers(GraphListener):
 
 
 def _draw_from(
-    recorder: Recorder, state: Any, func: _torch.Operator, args: tuple[Any, ...], kwargs: Any, result: Any
+    recorder: Recorder, state: Any, func: _torch.operators.Operator, args: tuple[Any, ...], kwargs: Any, result: Any
 ) -> Any:
     """Records a draw from a state; returns the traced tensor for the next state."""
     written = [argument_at(place, args, kwargs) for place in effects_of(func).writes]
@@ -303,20 +308,20 @@ def _generator_in(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch.Gen
 
 
 def _state() -> torch.Tensor:
-    with _torch.disable_current_modes():
+    with _torch.dispatch.disable_current_modes():
         return torch.default_generator.get_state()
 
 
 def _set(state: torch.Tensor) -> None:
-    with _torch.disable_current_modes():
+    with _torch.dispatch.disable_current_modes():
         torch.default_generator.set_state(state)
 
 
 def _advanced() -> bytes:
     """Moves the generator on by a draw, and gives the state behind it."""
-    with _torch.disable_current_modes():
+    with _torch.dispatch.disable_current_modes():
         torch.empty(1, device="cpu", dtype=torch.float32).uniform_()
-        return _torch.state_bytes(torch.default_generator.get_state())
+        return _torch.generator.state_bytes(torch.default_generator.get_state())
 
 
 def _refuse_chance() -> NoReturn:
@@ -326,7 +331,7 @@ def _refuse_chance() -> NoReturn:
 def _repeat(
     recorder: Recorder,
     earlier: fx.Node,
-    func: _torch.Operator,
+    func: _torch.operators.Operator,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     result: Any,
@@ -360,7 +365,9 @@ def _repeat(
     return True
 
 
-def _compared(recorder: Recorder, func: _torch.Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def _compared(
+    recorder: Recorder, func: _torch.operators.Operator, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
     """Returns those arguments of a draw that must be the same for the same numbers: all but what it writes.
 
     A checkpoint computes tensors again, and they are others in the graph, with the same values.

@@ -30,7 +30,7 @@ class StackTraces(GraphListener):
 
     def _now(self, phase: str) -> str:
         if phase == "backward":
-            return format_frames(self._frames.get(_torch.sequence_number_of_current_gradient(), ()))
+            return format_frames(self._frames.get(_torch.autograd.sequence_number_of_current_gradient(), ()))
         frames = user_frames()
-        self._frames.setdefault(_torch.last_sequence_number(), frames)
+        self._frames.setdefault(_torch.autograd.last_sequence_number(), frames)
         return format_frames(frames)

@@ -76,7 +76,7 @@ def decided(recorder: Recorder, pred: object, by_looking: bool) -> bool | None:
     if not isinstance(pred, torch.Tensor):
         return bool(pred)
     known = recorder.known(pred, by_looking) if type(pred) in (MetaTensor, torch.Tensor) else None
-    with _torch.disable_current_modes():
+    with _torch.dispatch.disable_current_modes():
         return None if known is None else bool(known)
 
 
@@ -121,9 +121,9 @@ def _both(recorder: Recorder, pred: torch.Tensor, true_fn: Callable[[], Any], fa
 def _branch(recorder: Recorder, fn: Callable[[], Any], taken: torch.Tensor) -> Any:
     """Calls one branch, of which no gradient gets out unless it is taken."""
     before, mutations_before = next(iter(reversed(recorder.graph.nodes)), None), len(recorder.mutations.metadata)
-    first = _torch.last_sequence_number()
+    first = _torch.autograd.last_sequence_number()
     result = fn()
-    last = _torch.last_sequence_number()
+    last = _torch.autograd.last_sequence_number()
     _refuse_effects(_nodes_after(recorder.graph, before), recorder.mutations.metadata[mutations_before:])
 
     def if_taken(gradients: Sequence[torch.Tensor | None], _: object) -> tuple[torch.Tensor | None, ...]:
@@ -139,7 +139,7 @@ def _functions_at_the_edge(starts: list[Node], first: int, last: int) -> Iterato
     """Yields those gradient functions made from `first` to `last` that give gradients to functions made before."""
 
     def is_inside(function: Node) -> bool:
-        return first < _torch.sequence_number_of(function) <= last
+        return first < _torch.autograd.sequence_number_of(function) <= last
 
     seen: set[Node] = set()
     todo = [function for function in starts if is_inside(function)]
@@ -173,7 +173,7 @@ def _refuse_effects(nodes: list[fx.Node], metadata_mutations: list[Any]) -> None
     """
     made = set(nodes)
     for node in nodes:
-        if not _torch.is_overload(node.target):
+        if not _torch.operators.is_overload(node.target):
             continue
         effects = effects_of(node.target)
         if effects.random:
@@ -191,7 +191,7 @@ def _refuse_effects(nodes: list[fx.Node], metadata_mutations: list[Any]) -> None
 def _origin(node: fx.Node) -> fx.Node:
     """Returns the node that made the memory that a node's value lies in."""
     while node.op == "call_function":
-        if not _torch.is_overload(node.target):  # an item of several results
+        if not _torch.operators.is_overload(node.target):  # an item of several results
             node = node.args[0]  # type: ignore[assignment]
             continue
         viewed = next((v for v in effects_of(node.target).returns_view_of if v is not None), None)
@@ -202,7 +202,7 @@ def _origin(node: fx.Node) -> fx.Node:
 
 
 def _flat(result: Any) -> tuple[list[Any], Any]:
-    return optree.tree_flatten(result, none_is_leaf=True, namespace=_torch.PYTREE_NAMESPACE)
+    return optree.tree_flatten(result, none_is_leaf=True, namespace=_torch.modules.PYTREE_NAMESPACE)
 
 
 def _alike(x: object, y: object) -> bool:

@@ -24,7 +24,7 @@ def conversions() -> Iterator[None]:
     """Runs the block so that `as_subclass`, `My(y)`, and what constructors of such classes call, work on traced
     tensors.
     """
-    with _torch.conversions_replaced(_as_subclass, _make_subclass, _new):
+    with _torch.plain_subclasses.conversions_replaced(_as_subclass, _make_subclass, _new):
         yield
 
 
@@ -40,12 +40,12 @@ def _make_subclass(
     if others or options or recorder is None:
         return NotImplemented
     made = _converted(recorder, _aten.detach.default, data, cls)
-    with _torch.disable_torch_function():
+    with _torch.dispatch.disable_torch_function():
         return made.requires_grad_() if require_grad else made
 
 
 def _new(cls: type[torch.Tensor], *args: object, **options: object) -> Any:
-    if options or not _torch.is_plain_subclass(cls) or _running() is None:
+    if options or not _torch.plain_subclasses.is_plain_subclass(cls) or _running() is None:
         return NotImplemented
     is_copy = len(args) == 1 and isinstance(args[0], torch.Tensor)
     return _as_subclass(args[0] if is_copy else torch.Tensor(*args), cls)  # type: ignore[arg-type]
@@ -53,25 +53,25 @@ def _new(cls: type[torch.Tensor], *args: object, **options: object) -> Any:
 
 def _recorder_of(tensor: object, cls: type) -> Recorder | None:
     """Finds what records a traced tensor of which a program wants one of a class; None for others, torch's business."""
-    leaf = _torch.leaf_of(tensor)
-    is_given = cls in (torch.Tensor, torch.nn.Parameter) or _torch.is_plain_subclass(cls)
+    leaf = _torch.plain_subclasses.leaf_of(tensor)
+    is_given = cls in (torch.Tensor, torch.nn.Parameter) or _torch.plain_subclasses.is_plain_subclass(cls)
     is_traced = type(leaf) is MetaTensor and leaf.tag is not None
     return _running() if is_given and is_traced else None
 
 
 def _running() -> Recorder | None:
     """Returns the innermost recorder of this thread."""
-    return next((mode for mode in reversed(_torch.dispatch_modes()) if isinstance(mode, Recorder)), None)
+    return next((mode for mode in reversed(_torch.dispatch.dispatch_modes()) if isinstance(mode, Recorder)), None)
 
 
 def _converted(recorder: Recorder, operator: Callable[..., Any], tensor: torch.Tensor, cls: type[torch.Tensor]) -> Any:
     """Runs an operator whose result is of a class, to autograd as well."""
-    with _torch.disable_torch_function():
+    with _torch.dispatch.disable_torch_function():
         if cls is torch.Tensor:
             return operator(tensor)
         if cls is torch.nn.Parameter:
             made = operator(tensor)
-            _torch.mark_as_parameter(made)
+            _torch.autograd.mark_as_parameter(made)
             return made
         recorder.class_of_next = cls
         try:
@@ -84,21 +84,21 @@ def _by_leaf(name: str) -> Callable[..., Any]:
     """Makes the rule of a method that speaks of memory or values: a leaf knows what to say."""
 
     def rule(recorder: Recorder, tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        leaf = _torch.leaf_of(tensor)
+        leaf = _torch.plain_subclasses.leaf_of(tensor)
         return NotImplemented if leaf is tensor else getattr(leaf, name)(*args, **kwargs)
 
     return rule
 
 
 def _gradient(recorder: Recorder, tensor: Any) -> Any:
-    leaf = _torch.leaf_of(tensor)
+    leaf = _torch.plain_subclasses.leaf_of(tensor)
     if leaf is not tensor:
         leaf.grad  # noqa: B018  # which is noted
     return NotImplemented
 
 
 def _data_replaced(recorder: Recorder, tensor: Any, value: torch.Tensor) -> Any:
-    leaf = _torch.leaf_of(tensor)
+    leaf = _torch.plain_subclasses.leaf_of(tensor)
     if leaf is tensor:
         return NotImplemented
     leaf.data = value  # which is refused
@@ -106,7 +106,7 @@ def _data_replaced(recorder: Recorder, tensor: Any, value: torch.Tensor) -> Any:
 
 
 def _repr(recorder: Recorder, tensor: Any, *args: object, **kwargs: object) -> Any:
-    leaf = _torch.leaf_of(tensor)
+    leaf = _torch.plain_subclasses.leaf_of(tensor)
     if leaf is tensor:
         return NotImplemented
     return repr(leaf).replace(MetaTensor.__name__, type(tensor).__name__, 1)
@@ -114,9 +114,9 @@ def _repr(recorder: Recorder, tensor: Any, *args: object, **kwargs: object) -> A
 
 def _deepcopy(recorder: Recorder, tensor: Any, memo: dict[int, Any]) -> Any:
     """Copies a leaf of autograd's graph, as torch does: the class stays, and attributes are copied."""
-    if not _torch.is_front(tensor) or not tensor.is_leaf:
+    if not _torch.plain_subclasses.is_front(tensor) or not tensor.is_leaf:
         return NotImplemented
-    with _torch.disable_torch_function():
+    with _torch.dispatch.disable_torch_function():
         values = tensor.detach().clone()
         made = _converted(recorder, _aten.detach.default, values, type(tensor)).requires_grad_(tensor.requires_grad)
     memo[id(tensor)] = made

@@ -38,7 +38,7 @@ def _steps(
     recorder: Recorder, cond_fn: _Function, body_fn: _Function, carried: list[Any], rest: Sequence[Any]
 ) -> Iterator[list[Any]]:
     """Yields what the body of a loop gives, one step after the other, as long as the condition says so."""
-    structure = _torch.structure_of_carry(body_fn)
+    structure = _torch.higher_order.structure_of_carry(body_fn)
     while True:
         goes_on = decided(recorder, cond_fn(*carried, *rest), by_looking=True)
         if goes_on is None:
@@ -58,7 +58,7 @@ def _while_loop(
     additional: Sequence[Any] = (),
     **_: object,
 ) -> Any:
-    structure, last = _torch.structure_of_carry(body_fn), None
+    structure, last = _torch.higher_order.structure_of_carry(body_fn), None
     for made in _steps(recorder, cond_fn, body_fn, list(carried), additional):
         last = made
     if last is None:
@@ -93,7 +93,7 @@ def _scan(
     **_: object,
 ) -> Any:
     """Returns a structured step gives the carry and a result, two trees; any other the tensors of both, in a row."""
-    structure, carry, made = _torch.structure_of_carry(combine), list(init), []
+    structure, carry, made = _torch.higher_order.structure_of_carry(combine), list(init), []
     for row in zip(*[x.unbind() for x in xs], strict=True):
         results = combine(*carry, *row, *additional)
         if structure is None:
@@ -108,7 +108,7 @@ def _associative_scan(
     recorder: Recorder, combine: _Function, xs: Sequence[torch.Tensor], additional: Sequence[Any], **_: object
 ) -> Any:
     """Combines, in each step, each element with the one so far before it; the distance doubles."""
-    structure, xs = _torch.structure_of_carry(combine), list(xs)
+    structure, xs = _torch.higher_order.structure_of_carry(combine), list(xs)
     length, distance = xs[0].shape[0], 1
     while distance < length:
         combined = combine(*[x[:-distance] for x in xs], *[x[distance:] for x in xs], *additional)
@@ -128,7 +128,7 @@ def _call_of_tuple(recorder: Recorder, fn: _Function, operands: Sequence[Any], *
 
 
 def _flex_attention(recorder: Recorder, *args: object, **kwargs: object) -> Any:
-    return _torch.dense_flex_attention(*args, **kwargs)
+    return _torch.higher_order.dense_flex_attention(*args, **kwargs)
 
 
 def _stacked(rows: list[Any]) -> Any:
@@ -137,7 +137,7 @@ def _stacked(rows: list[Any]) -> Any:
         lambda *parts: None if parts[0] is None else torch.stack(parts),
         *rows,
         none_is_leaf=True,
-        namespace=_torch.PYTREE_NAMESPACE,
+        namespace=_torch.modules.PYTREE_NAMESPACE,
     )
 
 

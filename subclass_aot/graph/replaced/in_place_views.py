@@ -26,16 +26,16 @@ def _rule(operator: Callable[..., Any], of_views: Callable[..., Any]) -> Callabl
     def in_place_view(recorder: Recorder, x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         if not isinstance(x, MetaTensor) or not _can_become_another(recorder, x):
             return NotImplemented
-        base, rules = _torch.base_of(x), _torch.view_rules(x)
-        with _torch.without_function_modes():
+        base, rules = _torch.autograd.base_of(x), _torch.autograd.view_rules(x)
+        with _torch.dispatch.without_function_modes():
             with torch.inference_mode(False), torch.no_grad():  # autograd would make the history of `x` anew
                 view = of_views(x, *args, **kwargs)
             if not x.spec.has_places_of(view.spec):  # see Note [Mutated views]
                 return NotImplemented
             operator(x, *args, **kwargs)
-        if _torch.base_of(view) is base:  # not so below autograd, in a rule of a wrapper
-            _torch.set_view_rules(view, rules)
-            _torch.exchange(x, view)
+        if _torch.autograd.base_of(view) is base:  # not so below autograd, in a rule of a wrapper
+            _torch.autograd.set_view_rules(view, rules)
+            _torch.autograd.exchange(x, view)
             recorder.listeners.mutated_views.forget_base(x)
             with torch.inference_mode(False):
                 x.grad_fn  # noqa: B018  # is made now: until a view has one, operators in place take it for a leaf
@@ -46,9 +46,9 @@ def _rule(operator: Callable[..., Any], of_views: Callable[..., Any]) -> Callabl
 
 def _can_become_another(recorder: Recorder, x: MetaTensor) -> bool:
     """Returns whether it is a view of which autograd knows how it was made, and nothing else: no hooks, and no leaf."""
-    if _torch.base_of(x) is None or not _torch.can_regenerate(x):
+    if _torch.autograd.base_of(x) is None or not _torch.autograd.can_regenerate(x):
         return False
-    if _torch.has_hooks(x) or x.retains_grad or recorder.listeners.mutated_views.has_sibling(x):
+    if _torch.autograd.has_hooks(x) or x.retains_grad or recorder.listeners.mutated_views.has_sibling(x):
         return False
     return torch.is_grad_enabled() or not (x.requires_grad and x.is_leaf)  # with autograd, operators refuse leaves
 

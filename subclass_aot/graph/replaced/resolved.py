@@ -23,7 +23,7 @@ def _resolved(recorder: Recorder, x: torch.Tensor) -> Any:
 def _has_lazy(recorder: Recorder, x: torch.Tensor) -> bool:
     if type(x) is MetaTensor:
         return recorder.listeners.lazy_views.stand_for(Storage.of(x))
-    names = x.__tensor_flatten__()[0] if _torch.is_traceable_wrapper_subclass(x) else ()
+    names = x.__tensor_flatten__()[0] if _torch.wrappers.is_traceable_wrapper_subclass(x) else ()
     return any(_has_lazy(recorder, getattr(x, name)) for name in names)
 
 

@@ -34,8 +34,14 @@ def _all_reduce(
 ) -> Any:
     name = _reduction(op, "all_reduce")
     for tensor in tensors:
-        tensor.copy_(_wait(_torch.functional_collectives.all_reduce(tensor, name, _torch.group_name_of(group))))
-    return tensors, _torch.finished_work()
+        tensor.copy_(
+            _wait(
+                _torch.collectives.functional_collectives.all_reduce(
+                    tensor, name, _torch.collectives.group_name_of(group)
+                )
+            )
+        )
+    return tensors, _torch.collectives.finished_work()
 
 
 def _all_reduce_coalesced(
@@ -46,13 +52,19 @@ def _all_reduce_coalesced(
 
 def _broadcast(tensors: Sequence[torch.Tensor], group: torch.ScriptObject, root: int, *options: object) -> Any:
     for tensor in tensors:
-        tensor.copy_(_wait(_torch.functional_collectives.broadcast(tensor, root, _torch.group_name_of(group))))
-    return tensors, _torch.finished_work()
+        tensor.copy_(
+            _wait(
+                _torch.collectives.functional_collectives.broadcast(
+                    tensor, root, _torch.collectives.group_name_of(group)
+                )
+            )
+        )
+    return tensors, _torch.collectives.finished_work()
 
 
 def _gathered(tensor: torch.Tensor, group: torch.ScriptObject) -> Any:
-    size, name = _torch.group_size_of(group), _torch.group_name_of(group)
-    return _wait(_torch.functional_collectives.all_gather_into_tensor(tensor.contiguous(), size, name))
+    size, name = _torch.collectives.group_size_of(group), _torch.collectives.group_name_of(group)
+    return _wait(_torch.collectives.functional_collectives.all_gather_into_tensor(tensor.contiguous(), size, name))
 
 
 def _all_gather(
@@ -65,14 +77,16 @@ def _all_gather(
         if any(t.shape != tensor.shape for t in targets):
             raise _refused("all_gather", " where ranks have tensors of several shapes")
         flat = tensor.reshape(-1)
-        for target, part in zip(targets, _gathered(flat, group).chunk(_torch.group_size_of(group)), strict=True):
+        for target, part in zip(
+            targets, _gathered(flat, group).chunk(_torch.collectives.group_size_of(group)), strict=True
+        ):
             target.copy_(part.view(target.shape))
-    return outputs, _torch.finished_work()
+    return outputs, _torch.collectives.finished_work()
 
 
 def _all_gather_into(output: torch.Tensor, tensor: torch.Tensor, group: torch.ScriptObject, *options: object) -> Any:
     output.copy_(_gathered(tensor.reshape(-1), group).view(output.shape))
-    return output, _torch.finished_work()
+    return output, _torch.collectives.finished_work()
 
 
 def _all_gather_into_coalesced(
@@ -80,13 +94,13 @@ def _all_gather_into_coalesced(
 ) -> Any:
     for output, tensor in zip(outputs, inputs, strict=True):
         _all_gather_into(output, tensor, group)
-    return _torch.finished_work()
+    return _torch.collectives.finished_work()
 
 
 def _scattered(tensor: torch.Tensor, group: torch.ScriptObject, op: torch.ScriptObject) -> Any:
-    size, name = _torch.group_size_of(group), _torch.group_name_of(group)
+    size, name = _torch.collectives.group_size_of(group), _torch.collectives.group_name_of(group)
     reduction = _reduction(op, "reduce_scatter_tensor")
-    return _wait(_torch.functional_collectives.reduce_scatter_tensor(tensor, reduction, size, name))
+    return _wait(_torch.collectives.functional_collectives.reduce_scatter_tensor(tensor, reduction, size, name))
 
 
 def _reduce_scatter(
@@ -99,14 +113,14 @@ def _reduce_scatter(
     for output, tensors in zip(outputs, inputs, strict=True):
         whole = torch.cat([t.reshape(-1) for t in tensors])
         output.copy_(_scattered(whole, group, op).view(output.shape))
-    return outputs, _torch.finished_work()
+    return outputs, _torch.collectives.finished_work()
 
 
 def _reduce_scatter_tensor(
     output: torch.Tensor, tensor: torch.Tensor, group: torch.ScriptObject, op: torch.ScriptObject, *options: object
 ) -> Any:
     output.copy_(_scattered(tensor.reshape(-1), group, op).view(output.shape))
-    return output, _torch.finished_work()
+    return output, _torch.collectives.finished_work()
 
 
 def _reduce_scatter_coalesced(
@@ -118,7 +132,7 @@ def _reduce_scatter_coalesced(
 ) -> Any:
     for output, tensor in zip(outputs, inputs, strict=True):
         _reduce_scatter_tensor(output, tensor, group, op)
-    return _torch.finished_work()
+    return _torch.collectives.finished_work()
 
 
 def _all_to_all_single(
@@ -129,23 +143,23 @@ def _all_to_all_single(
     input_sizes: Sequence[int],
     *options: object,
 ) -> Any:
-    count = _torch.group_size_of(group)
+    count = _torch.collectives.group_size_of(group)
     received = list(output_sizes) or [output.shape[0] // count] * count
     sent = list(input_sizes) or [tensor.shape[0] // count] * count
-    functional = _torch.functional_collectives.all_to_all_single
-    output.copy_(_wait(functional(tensor.contiguous(), received, sent, _torch.group_name_of(group))))
-    return _torch.finished_work()
+    functional = _torch.collectives.functional_collectives.all_to_all_single
+    output.copy_(_wait(functional(tensor.contiguous(), received, sent, _torch.collectives.group_name_of(group))))
+    return _torch.collectives.finished_work()
 
 
 def _reduction(op: torch.ScriptObject, name: str) -> str:
-    reduction = _torch.reduction_of(op)
+    reduction = _torch.collectives.reduction_of(op)
     if reduction is None:
         raise _refused(name, " with this reduction")
     return reduction
 
 
 def _wait(tensor: torch.Tensor) -> Any:
-    return _torch.functional_collectives.wait_tensor(tensor)
+    return _torch.collectives.functional_collectives.wait_tensor(tensor)
 
 
 def _wait_for(tensor: torch.Tensor) -> Any:
@@ -197,8 +211,8 @@ _FORMS: dict[str, Callable[..., Any]] = {
 FUNCTIONAL_FORMS: dict[Any, Callable[..., Any]] = (
     {
         **{getattr(torch.ops.c10d, name).default: form for name, form in _FORMS.items()},
-        **dict.fromkeys(_torch.LAZY_WAITS, _wait),
-        _torch.functional_collectives.wait_tensor.default: _wait_for,
+        **dict.fromkeys(_torch.collectives.LAZY_WAITS, _wait),
+        _torch.collectives.functional_collectives.wait_tensor.default: _wait_for,
     }
     if torch.distributed.is_available()
     else {}

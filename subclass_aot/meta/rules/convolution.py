@@ -90,12 +90,12 @@ class _Layout:
         if result_device().type != "cpu":
             self.groups, self.format = 0, _format_on_cuda(x, weight)
             return
-        backend, self.format = _torch.convolution_backend(x, weight, bias, *options)
+        backend, self.format = _torch.inductor.convolution_backend(x, weight, bias, *options)
         self.groups = options[-1] if backend in _GROUP_BY_GROUP and x.dim() == 4 else 0
         if self.groups > 1:
             self.x = x.narrow(1, 0, x.shape[1] // self.groups).contiguous(memory_format=self.format)
             self.weight = weight.narrow(0, 0, weight.shape[0] // self.groups).contiguous(memory_format=self.format)
-            _, self.format = _torch.convolution_backend(self.x, self.weight, None, *(*options[:-1], 1))
+            _, self.format = _torch.inductor.convolution_backend(self.x, self.weight, None, *(*options[:-1], 1))
         elif self.groups:
             self.weight = weight.contiguous(memory_format=self.format)
 
@@ -108,7 +108,7 @@ class _Layout:
         if result_device().type not in ("cpu", "cuda"):
             return None
         images = [t.unsqueeze(2) if t.dim() == 3 else t for t in (x.contiguous() if x.dim() == 3 else x, weight)]
-        return _Layout(x, weight, bias, options) if any(map(_torch.looks_channels_last, images)) else None
+        return _Layout(x, weight, bias, options) if any(map(_torch.inductor.looks_channels_last, images)) else None
 
     def of_result(self, result: Tensor) -> Tensor:
         if self.groups < 2:

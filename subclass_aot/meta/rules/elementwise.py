@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from subclass_aot._torch import Operator
+from subclass_aot._torch.operators import Operator
 from subclass_aot.meta import strides
 from subclass_aot.meta.strides import Strides, same
 from subclass_aot.operators import effects_of

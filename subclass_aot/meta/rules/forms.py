@@ -9,7 +9,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
-from subclass_aot._torch import Operator
+from subclass_aot._torch.operators import Operator
 from subclass_aot.errors import DataDependentError, TraceError
 from subclass_aot.meta.rules.collectives import FUNCTIONAL_FORMS
 from subclass_aot.meta.rules.ctc import CTC, ctc_loss
@@ -58,7 +58,7 @@ def _batch_norm(
 
 def _equal(x: torch.Tensor, y: torch.Tensor) -> bool:
     if x.dtype is not y.dtype:
-        with _torch.disable_current_modes():  # some kernels refuse
+        with _torch.dispatch.disable_current_modes():  # some kernels refuse
             torch.equal(torch.empty(0, dtype=x.dtype), torch.empty(0, dtype=y.dtype))
     return x.shape == y.shape and bool(x.eq(y).all())
 
@@ -72,7 +72,7 @@ def _allclose(
 def _index(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> Any:
     if not any(isinstance(i, torch.Tensor) and i.dtype is torch.bool for i in indices):
         return NotImplemented
-    if _torch.skips_padding():
+    if _torch.autograd.skips_padding():
         return leave_out(x, indices[0])
     positions: list[Any] = []
     try:
@@ -120,7 +120,9 @@ def set_to_memory(
     storage = of_memory(memory, flat)
     if size is None:
         return _aten.set_.source_Tensor(x, new_leaf(flat, storage))  # type: ignore[no-any-return]
-    spec = Spec.make(tuple(size), tuple(stride) or _torch.contiguous_stride(tuple(size)), offset, x.dtype, flat.device)
+    spec = Spec.make(
+        tuple(size), tuple(stride) or _torch.wrappers.contiguous_stride(tuple(size)), offset, x.dtype, flat.device
+    )
     storage.make_room(spec, is_owner=False)
     set_to_memory(x, memory)
     return _aten.as_strided_.default(x, spec.size, spec.stride, offset)  # type: ignore[no-any-return]

@@ -17,7 +17,7 @@ import optree
 import torch
 
 from subclass_aot import _torch
-from subclass_aot._torch import Operator
+from subclass_aot._torch.operators import Operator
 from subclass_aot.meta import strides
 from subclass_aot.meta.infer import corrects, register_meta, result_device
 from subclass_aot.meta.rules.elementwise import iterated
@@ -415,7 +415,7 @@ def _on_cpu() -> bool:
 
 
 def _fake(x: object) -> Any:
-    return _torch.fake_on_cpu(x) if isinstance(x, Tensor) else x
+    return _torch.inductor.fake_on_cpu(x) if isinstance(x, Tensor) else x
 
 
 def _as_in_memory(x: Tensor, dims: list[int]) -> list[int]:

@@ -94,7 +94,9 @@ def _(found: Any, gradient: Tensor, x: Tensor, weight: Tensor | None, *args: Any
         on_cuda = of_x is not None and result_device().type == "cuda"
         return (_with(of_x, strides.suggested(x, x.shape)), *others) if on_cuda else found
     if of_x is not None:
-        agree = _torch.looks_channels_last(gradient) == _torch.looks_channels_last(x) and _is_packed(gradient)
+        agree = _torch.inductor.looks_channels_last(gradient) == _torch.inductor.looks_channels_last(x) and _is_packed(
+            gradient
+        )
         of_x = _with(of_x, strides.packed_first(x, x.shape) if agree else strides.suggested(x, x.shape))
     return (of_x, *_as(_statistics_dtype(x, weight, *args[:4]), others))
 

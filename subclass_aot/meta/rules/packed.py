@@ -24,7 +24,7 @@ _UNKNOWN = """The sizes of the steps of a PackedSequence are not known, so it ca
 
 _aten = torch.ops.aten
 PACK = _aten._pack_padded_sequence.default
-PAD = _torch.pad_packed_sequence
+PAD = _torch.modules.pad_packed_sequence
 
 
 class Values(Protocol):
@@ -51,7 +51,7 @@ def pack(
     known = values.known(lengths)
     if known is None:
         return None
-    with _torch.disable_current_modes():
+    with _torch.dispatch.disable_current_modes():
         positions, steps = _aten._pack_padded_sequence(_positions(input.shape[:2]), known, batch_first)
     packed = input.reshape(-1, *input.shape[2:]).index_select(0, positions.flatten())
     return packed, values.literal(steps)
@@ -77,7 +77,7 @@ def pad(
     if known is None:
         instead = "pad it outside the traced function, and pass the padded tensor"
         raise DataDependentError(_UNKNOWN.format(do="be padded", line=user_line(), instead=instead))
-    with _torch.disable_current_modes(), _torch.without_function_modes():
+    with _torch.dispatch.disable_current_modes(), _torch.dispatch.without_function_modes():
         rank = torch.arange(1, int(known.sum()) + 1).view(-1, 1)  # zero is what is padded
         ranks, lengths = PAD(rank, known, False, 0, total_length)
         places = ranks.flatten().sort(stable=True).indices[-len(rank) :]
@@ -101,8 +101,8 @@ def _layer(layer: Callable[..., Any]) -> Callable[..., Any]:
         if data.device.type == "meta" and len(devices - {data.device}) == 1:  # it claims nothing, and they are compared
             (device,) = devices - {data.device}
             return layer(*_on_device(device, [data, steps, *others]))  # which comes here once more
-        if data.device.type == "cuda" and _torch.is_cudnn_enabled():
-            with _torch.without_cudnn(), _torch.without_mkldnn():
+        if data.device.type == "cuda" and _torch.switches.is_cudnn_enabled():
+            with _torch.switches.without_cudnn(), _torch.switches.without_mkldnn():
                 return layer(data, steps, *others)  # which comes here once more
         is_packed = len(others) > 1 and isinstance(others[1], list | tuple)
         if not is_packed or type(steps) is not MetaTensor:
@@ -137,7 +137,7 @@ def _on_device(device: torch.device, values: Sequence[Any]) -> list[Any]:
     ]
 
 
-RECURRENT = {layer: _layer(layer) for layer in _torch.recurrent_layers}
+RECURRENT = {layer: _layer(layer) for layer in _torch.modules.recurrent_layers}
 """What is called in place of recurrent layers, with what knows values as first argument."""
 
 

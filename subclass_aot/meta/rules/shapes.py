@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from subclass_aot._torch import Operator
+from subclass_aot._torch.operators import Operator
 from subclass_aot.meta.infer import register_meta
 from subclass_aot.meta.spec import Spec
 

@@ -20,7 +20,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
-from subclass_aot._torch import Operator
+from subclass_aot._torch.operators import Operator
 from subclass_aot.errors import TraceError
 
 _NO_RULE = """{func} has no rule for a sparse gradient in a compiled function.
@@ -54,7 +54,7 @@ class SparseGradient(torch.Tensor):
         is_coalesced: bool | None = None,
         padded: bool = False,
     ) -> SparseGradient:
-        made = _torch.make_wrapper_subclass(cls, size, dtype=values.dtype, device=values.device)
+        made = _torch.wrappers.make_wrapper_subclass(cls, size, dtype=values.dtype, device=values.device)
         made.indices_, made.values_, made.is_coalesced_, made.padded_ = indices, values, is_coalesced, padded
         return made  # type: ignore[no-any-return]
 
@@ -89,7 +89,7 @@ class SparseGradient(torch.Tensor):
         """Returns a gradient that stands for an existing sparse tensor, where `leaf` makes what stands for a dense
         one.
         """
-        indices, values = _torch.parts_of_sparse(tensor)
+        indices, values = _torch.wrappers.parts_of_sparse(tensor)
         return cls(leaf(indices), leaf(values), tensor.shape, tensor.is_coalesced())
 
     def coalesce(self) -> SparseGradient:
@@ -186,7 +186,7 @@ def sparse_of(
     **_: object,
 ) -> SparseGradient:
     """Returns the tensor that autograd makes of traced indices and values. See Note [Sparse gradients]."""
-    return SparseGradient(indices, values, size, is_coalesced, _torch.skips_padding())
+    return SparseGradient(indices, values, size, is_coalesced, _torch.autograd.skips_padding())
 
 
 def leave_out(x: torch.Tensor, mask: Any) -> torch.Tensor:

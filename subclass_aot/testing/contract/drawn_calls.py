@@ -100,7 +100,7 @@ def _with_a_rule(cls: type) -> Iterator[object]:
         yield from getattr(vars(each).get("__wrapper_declaration__"), "rules", ())
 
 
-def drawn_operators(more: Iterable[object]) -> list[_torch.Operator]:
+def drawn_operators(more: Iterable[object]) -> list[_torch.operators.Operator]:
     """Returns the operators of aten of which calls are drawn: those that compute, and those of layers and optimizers.
 
     Args:
@@ -110,14 +110,14 @@ def drawn_operators(more: Iterable[object]) -> list[_torch.Operator]:
     return [func for func in _aten() if _is_chosen(func) or _packet(str(func)) in packets]
 
 
-def drawn_calls(func: _torch.Operator, example: torch.Tensor) -> list[Call]:
+def drawn_calls(func: _torch.operators.Operator, example: torch.Tensor) -> list[Call]:
     """Calls that dense tensors accept, the plainest first; in each the tensor that is tried is an argument.
 
     Args:
         func: The operator.
         example: A dense tensor like the one that is tried.
     """
-    arguments = _torch.schema_of(func).arguments
+    arguments = _torch.operators.schema_of(func).arguments
     values = [_values(argument, is_first=place == 0) for place, argument in enumerate(arguments)]
 
     def accepted(varied: Collection[int], base: Sequence[int], most: int) -> list[tuple[tuple[int, ...], Call]]:
@@ -142,14 +142,14 @@ def drawn_calls(func: _torch.Operator, example: torch.Tensor) -> list[Call]:
 
 
 @functools.cache
-def _aten() -> list[_torch.Operator]:
+def _aten() -> list[_torch.operators.Operator]:
     """Returns the operators of aten that say by their arguments alone what they give."""
     return [
         func
-        for func in _torch.registered_operators()
+        for func in _torch.operators.registered_operators()
         if str(func).startswith("aten.")
         and torch.Tag.nondeterministic_seeded not in func.tags
-        and not any(argument.is_out for argument in _torch.schema_of(func).arguments)
+        and not any(argument.is_out for argument in _torch.operators.schema_of(func).arguments)
         and not _packet(str(func)).endswith(("_backward", "_backward_data"))  # these believe it, too
         and _packet(str(func)) not in _LEFT_OUT
     ]
@@ -164,8 +164,10 @@ def _packet(name: str) -> str:
     return [*name.split("."), ""][1]
 
 
-def _is_chosen(func: _torch.Operator) -> bool:
-    computes = torch.Tag.core in func.tags or torch.Tag.pointwise in func.tags or _torch.has_reduction_tag(func)
+def _is_chosen(func: _torch.operators.Operator) -> bool:
+    computes = (
+        torch.Tag.core in func.tags or torch.Tag.pointwise in func.tags or _torch.operators.has_reduction_tag(func)
+    )
     return computes or _packet(str(func)).removesuffix("_") in _UNTAGGED
 
 
@@ -186,9 +188,9 @@ def _nearest_first(counts: Sequence[int]) -> Iterator[tuple[int, ...]]:
                 yield tuple(chosen.get(place, 0) for place in range(len(counts)))
 
 
-def _call(func: _torch.Operator, values: Sequence[_Value]) -> Call | None:
+def _call(func: _torch.operators.Operator, values: Sequence[_Value]) -> Call | None:
     """Returns a call with these arguments; None if none is the tensor that is tried."""
-    arguments = _torch.schema_of(func).arguments
+    arguments = _torch.operators.schema_of(func).arguments
     if not any("x" in value.text and "Tensor" in str(a.type) for value, a in zip(values, arguments, strict=True)):
         return None
     written = [a.alias_info is not None and a.alias_info.is_write for a in arguments]
@@ -218,7 +220,7 @@ def _is_accepted(call: Call, example: torch.Tensor) -> bool:
     return bool(results) and all(isinstance(result, torch.Tensor) for result in results)
 
 
-def _values(argument: _torch.SchemaArgument, is_first: bool) -> list[_Value]:
+def _values(argument: _torch.operators.SchemaArgument, is_first: bool) -> list[_Value]:
     """Returns the values that an argument may have, the plainest first: its default, if it has one."""
     kind, name = str(argument.type), argument.name
     optional = kind.startswith("Optional[")

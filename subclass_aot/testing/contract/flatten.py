@@ -34,7 +34,7 @@ def _protocol(trial: Trial) -> None:
 @CLAUSES.add(8, "C", "names", "each name is an attribute that holds a tensor, or a registered opaque value")
 def _names(trial: Trial) -> None:
     for name, part in inner_of(trial.make()).items():
-        is_inner = isinstance(part, torch.Tensor) or _torch.is_opaque_value(part)
+        is_inner = isinstance(part, torch.Tensor) or _torch.wrappers.is_opaque_value(part)
         require(is_inner, f"{name} is a {type(part).__name__}; an inner tensor that is absent has no name")
 
 

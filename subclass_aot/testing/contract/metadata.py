@@ -69,7 +69,7 @@ def _inner_requires_grad(trial: Trial) -> None:
 
 @CLAUSES.add(5, "C", "fake", "it can be made of fake tensors")
 def _fake(trial: Trial) -> None:
-    fake = _torch.fake_mode().from_tensor(trial.make())
+    fake = _torch.inductor.fake_mode().from_tensor(trial.make())
     require(type(fake) is trial.cls, f"the fake tensor is a {type(fake).__name__}")
     require(repr(fake), "a fake tensor has an empty repr")
 

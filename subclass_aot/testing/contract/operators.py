@@ -70,7 +70,7 @@ class Stranger(torch.Tensor):
 
     @staticmethod
     def __new__(cls, held: torch.Tensor) -> Stranger:
-        made: Stranger = _torch.make_wrapper_subclass(cls, held.shape, dtype=held.dtype, device=held.device)
+        made: Stranger = _torch.wrappers.make_wrapper_subclass(cls, held.shape, dtype=held.dtype, device=held.device)
         made.held = held
         return made
 
@@ -88,7 +88,7 @@ class Stranger(torch.Tensor):
         Stranger.asked += 1
         return torch.zeros(())
 
-    __torch_function__ = _torch.disabled_torch_function_impl
+    __torch_function__ = _torch.wrappers.disabled_torch_function_impl
 
 
 @CLAUSES.add(

@@ -24,7 +24,7 @@ from subclass_aot.testing.contract.trial import BrokenClause, DoesNotApply, Tria
 CLAUSES = Clauses()
 
 
-class Watch(_torch.DispatchMode):
+class Watch(_torch.dispatch.DispatchMode):
     """Sees operators on dense tensors. See Note [Where a tensor comes from].
 
     Args:
@@ -53,7 +53,7 @@ class Watch(_torch.DispatchMode):
             self.strangers += [(str(func), operand) for operand in operands if self.depends(operand) is None]
         depends = any(map(self.depends, operands))
         result = func(*args, **kwargs)
-        effects = effects_of(func) if _torch.is_overload(func) else None
+        effects = effects_of(func) if _torch.operators.is_overload(func) else None
         if effects is not None and effects.data_dependent and not list(_tensors((result,))):
             self.reads += [operand for operand in operands if self.depends(operand)]
         written = [] if effects is None or effects.pure else operands

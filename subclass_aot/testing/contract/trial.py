@@ -69,7 +69,7 @@ def unflattened(
 
 def size_of(tensor: torch.Tensor) -> list[object]:
     """Returns the size; of a ragged dim, whose number is another one for each jagged tensor, only that it is ragged."""
-    return ["ragged" if _torch.is_nested_int(size) else size for size in tensor.shape]
+    return ["ragged" if _torch.wrappers.is_nested_int(size) else size for size in tensor.shape]
 
 
 def storages(tensor: torch.Tensor) -> set[int]:
@@ -96,7 +96,7 @@ class Trial:
         self.source = (make, readings)
         self._asked_for: dict[tuple[tuple[str, object], ...], Trial | None] = {}
         tensor = self.make()
-        if not _torch.is_traceable_wrapper_subclass(tensor):
+        if not _torch.wrappers.is_traceable_wrapper_subclass(tensor):
             raise TypeError(
                 f"make() gives a {type(tensor).__name__}, which is no traceable wrapper subclass: a subclass of "
                 "torch.Tensor with __tensor_flatten__ and __tensor_unflatten__"
@@ -139,7 +139,7 @@ class Trial:
         """
         with torch.no_grad():
             tensor = tensor.detach() if tensor.requires_grad else tensor
-            if not _torch.is_traceable_wrapper_subclass(tensor):
+            if not _torch.wrappers.is_traceable_wrapper_subclass(tensor):
                 return [tensor.clone() for _ in self.readings]
             return [_in_strides_of(tensor, reading(tensor)) for reading in self.readings]
 

@@ -50,7 +50,7 @@ def _add(name: str, program: Program) -> None:
             _has_metadata(view, meta[place])
             trial.agrees(view, want, "the view")
             require(
-                _torch.is_view(view) or not _torch.is_view(want[0]),
+                _torch.autograd.is_view(view) or not _torch.autograd.is_view(want[0]),
                 "autograd does not know that it is a view: no version counter, and no gradient, tells of a write",
             )
         if not set().union(*map(storages, views)) <= storages(tensor):
@@ -86,7 +86,7 @@ def _blank(tensor: torch.Tensor) -> torch.Tensor:
 def _has_metadata(view: torch.Tensor, meta: torch.Tensor) -> None:
     """Class, sizes and strides from outside; a dense tensor has its memory to itself."""
     require(
-        _torch.is_traceable_wrapper_subclass(view),
+        _torch.wrappers.is_traceable_wrapper_subclass(view),
         f"the view is a {type(view).__name__}: it aliases nothing, and writes into it are lost",
     )
     require(view.shape == meta.shape, f"the view has size {list(view.shape)} outside, not {list(meta.shape)}")

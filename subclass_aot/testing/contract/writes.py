@@ -38,9 +38,12 @@ def _whole(name: str, program: Program) -> None:
             tensor, want = _written(trial)
             for value in want:
                 trial.of_dense(program, value)
-            version = _torch.version_of(tensor)
+            version = _torch.autograd.version_of(tensor)
             require(program(tensor) is tensor, "it returns another object")
-            require(_torch.version_of(tensor) > version, "the version counter does not move: autograd misses the write")
+            require(
+                _torch.autograd.version_of(tensor) > version,
+                "the version counter does not move: autograd misses the write",
+            )
             trial.agrees(tensor, want, "the tensor", 2 * trial.rounding)
 
 

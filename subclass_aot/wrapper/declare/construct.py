@@ -28,7 +28,7 @@ from subclass_aot.wrapper.layout import shared_fields
 if TYPE_CHECKING:  # which is made with this
     from subclass_aot.wrapper.base import WrapperTensor
 
-make: Any = _torch.make_wrapper_subclass
+make: Any = _torch.wrappers.make_wrapper_subclass
 
 
 def assemble(
@@ -70,7 +70,9 @@ def tell_export(made: Any) -> Any:
     A view that shares fields is made by a view operator, which the export sees.
     """
     fields = {name: getattr(made, name) for name in type(made).__wrapper_declaration__.fields}
-    _torch.tell_export_constructed(made, {name: x for name, x in fields.items() if x is not None})  # no graph has None
+    _torch.wrappers.tell_export_constructed(
+        made, {name: x for name, x in fields.items() if x is not None}
+    )  # no graph has None
     return made
 
 

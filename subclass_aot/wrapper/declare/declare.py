@@ -81,7 +81,7 @@ def declare(cls: type[WrapperTensor], given: Mapping[str, object], caller_locals
         setattr(cls, name, _METHODS[name](cls))
     for name in _HOOKS:
         if inspect.isfunction(vars(cls).get(name)):
-            _torch.below_dynamo(vars(cls)[name])
+            _torch.dynamo.below_dynamo(vars(cls)[name])
     cls.__wrapper_attributes__ = None if written else classmethod(construct.attributes(cls))
     allow_loading(cls)
 

@@ -40,7 +40,7 @@ def differentiable(to_plain: ToPlain) -> ToPlain:
 
     @functools.wraps(to_plain)
     def method(self: WrapperTensor) -> torch.Tensor:
-        if self.requires_grad and torch.is_grad_enabled() and not _torch.is_below_autograd():
+        if self.requires_grad and torch.is_grad_enabled() and not _torch.autograd.is_below_autograd():
             return _ToPlain.apply(self, to_plain)  # type: ignore[no-any-return, no-untyped-call]
         return to_plain(self)
 
@@ -57,7 +57,7 @@ def construct(cls: type[WrapperTensor], state: dict[str, object]) -> Any:
     wanting = {name: x for name, x in state.items() if isinstance(x, torch.Tensor) and x.requires_grad}
     if not wanting:
         return assemble(cls, state)
-    if torch.is_grad_enabled() and not _torch.is_below_autograd():
+    if torch.is_grad_enabled() and not _torch.autograd.is_below_autograd():
         return _Construct.apply(cls, state, list(wanting), *wanting.values())  # type: ignore[no-untyped-call]
     return assemble(cls, state | {name: tensor.detach() for name, tensor in wanting.items()})
 

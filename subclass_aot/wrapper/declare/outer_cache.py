@@ -100,7 +100,7 @@ class _WithoutValues:
         return self.shape.numel()
 
 
-@_torch.below_dynamo
+@_torch.dynamo.below_dynamo
 def follows_from_metadata(made: WrapperTensor, is_new: bool = True) -> bool:
     """Returns whether `outer()` gives the same metadata for stand-ins without values, so that its result may be cached.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from subclass_aot._torch import Operator
+from subclass_aot._torch.operators import Operator
 from subclass_aot.operators import MOVES, Effects
 
 aten: Any = torch.ops.aten

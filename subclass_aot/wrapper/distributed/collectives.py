@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import torch
 
 from subclass_aot import _torch
-from subclass_aot._torch import AnyOperator, Operator
+from subclass_aot._torch.operators import AnyOperator, Operator
 from subclass_aot.wrapper.declare.construct import inner_tensors
 from subclass_aot.wrapper.layout.shared_fields import is_part
 from subclass_aot.wrapper.serve import errors
@@ -106,7 +106,7 @@ def _in_turn(func: Operator, args: tuple[object, ...], kwargs: dict[str, object]
         if position == len(names) - 1:
             return (args[0], *result[1:]) if isinstance(result, tuple) else result
         if is_message:  # both sides may send before they receive; messages between two ranks arrive in order
-            _PENDING.append(_torch.work_of(work))
+            _PENDING.append(_torch.collectives.work_of(work))
         else:
             work.wait()
     raise AssertionError("a wrapper without inner tensors")
@@ -131,7 +131,7 @@ def _into_copies(func: Operator, args: tuple[object, ...], kwargs: dict[str, obj
 def _waited(result: Any) -> Any:
     """Waits for what a collective gave, and gives what may be waited for again: a message hangs the second time."""
     (result[-1] if isinstance(result, tuple) else result).wait()
-    return _torch.finished_work()
+    return _torch.collectives.finished_work()
 
 
 def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
@@ -211,7 +211,7 @@ def is_functional_move(func: AnyOperator) -> TypeGuard[Operator]:
     """Returns whether an operator moves a tensor between ranks and gives a new one, as `DTensor` does it, or waits
     for one.
     """
-    if not _torch.is_overload(func) or func.namespace != "_c10d_functional":
+    if not _torch.operators.is_overload(func) or func.namespace != "_c10d_functional":
         return False
     return func.overloadpacket.__name__ in _FUNCTIONAL_MOVES | _WAITS
 
@@ -224,7 +224,7 @@ def functional_handler(cls: type[WrapperTensor], func: Operator) -> Callable[...
         func: One of `is_functional_move`.
     """
     name = func.overloadpacket.__name__
-    wait = _torch.functional_collectives.wait_tensor
+    wait = _torch.collectives.functional_collectives.wait_tensor
 
     def handler(wrapper: WrapperTensor, *args: Any, **kwargs: Any) -> Any:
         if name in _WAITS:
@@ -242,4 +242,4 @@ def functional_handler(cls: type[WrapperTensor], func: Operator) -> Callable[...
 
 def is_collective(func: AnyOperator) -> TypeGuard[Operator]:
     """Returns whether an operator is one on a process group that returns a handle to wait for."""
-    return _torch.is_overload(func) and func.namespace == "c10d"
+    return _torch.operators.is_overload(func) and func.namespace == "c10d"

@@ -82,10 +82,10 @@ def _apart(local: torch.Tensor, shape: tuple[int, ...], placements: Sequence[obj
             placed.append(kept)
             if length is not None:
                 size[placement.dim] = length  # type: ignore[attr-defined]
-        if _torch.is_traceable_wrapper_subclass(leaf):
+        if _torch.wrappers.is_traceable_wrapper_subclass(leaf):
             inner[name] = _apart(leaf, tuple(size), placed, mesh, f"{place}.{name}")
         else:
-            stride = _torch.contiguous_stride(tuple(size))
+            stride = _torch.wrappers.contiguous_stride(tuple(size))
             inner[name] = DTensor.from_local(
                 leaf, where, placed, run_check=False, shape=torch.Size(size), stride=tuple(stride)
             )
@@ -143,7 +143,7 @@ def _mapped(wrapper: torch.Tensor, shape: tuple[int, ...], change: Callable[[Any
     """Returns a wrapper of another size, of what `change` makes of each leaf."""
     inner: dict[str, torch.Tensor] = {}
     for name, leaf in _inner(wrapper).items():
-        if _torch.is_traceable_wrapper_subclass(leaf) and not hasattr(leaf, "to_local"):
+        if _torch.wrappers.is_traceable_wrapper_subclass(leaf) and not hasattr(leaf, "to_local"):
             inner[name] = _mapped(leaf, tuple(leaf.shape), change)
         else:
             inner[name] = change(leaf)
@@ -159,7 +159,7 @@ def _made(like: Any, inner: dict[str, torch.Tensor], shape: tuple[int, ...]) -> 
     cls, context = type(like), like.__tensor_flatten__()[1]
     declaration = Declaration.of(cls)
     if declaration is None or "__tensor_unflatten__" not in declaration.generated:
-        return cls.__tensor_unflatten__(inner, context, torch.Size(shape), _torch.contiguous_stride(shape))
+        return cls.__tensor_unflatten__(inner, context, torch.Size(shape), _torch.wrappers.contiguous_stride(shape))
     return cls.__tensor_unflatten__(inner, context)
 
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 import torch
 
 from subclass_aot import _torch
-from subclass_aot._torch import AnyOperator, Operator
+from subclass_aot._torch.operators import AnyOperator, Operator
 from subclass_aot.declaration import Declaration
 from subclass_aot.errors import ShardingError
 from subclass_aot.wrapper.layout.field_map import CannotFollow, is_kept, rows_of
@@ -168,10 +168,10 @@ def post_all_gather(
     held = [leaf.tensor for leaf in _leaves_of(out.to_local() if hasattr(out, "to_local") else out)]
     moved = [(mine, new) for mine, new in zip(held, wanted, strict=True) if mine.data_ptr() != new.data_ptr()]
     counted = tuple(mine for mine, _ in moved if not mine.is_inference())
-    versions = tuple(_torch.version_of(mine) for mine in counted)
+    versions = tuple(_torch.autograd.version_of(mine) for mine in counted)
     for mine, new in moved:
         mine.copy_(new)
-    _torch.set_versions(counted, versions)  # for autograd it is the same whole
+    _torch.autograd.set_versions(counted, versions)  # for autograd it is the same whole
     return None
 
 
@@ -185,7 +185,7 @@ def _leaves_of(wrapper: Any, rows: Fraction = Fraction(1), is_declared: bool = F
         except CannotFollow as error:
             raise refusal(wrapper, str(error), "declare how, by views=") from None
         declared = is_declared or is_kept(wrapper, name)
-        if _torch.is_traceable_wrapper_subclass(inner):
+        if _torch.wrappers.is_traceable_wrapper_subclass(inner):
             found += _leaves_of(inner, mine, declared, f"{place}{name}.")
         else:
             found.append(Leaf(inner, mine, declared, f"{place}{name}"))
@@ -256,7 +256,7 @@ def _whole(like: Any, rows: int | None, leaves: Iterator[torch.Tensor]) -> Any:
     inner: dict[str, torch.Tensor] = {}
     for name in names:
         tensor = getattr(like, name)
-        if not _torch.is_traceable_wrapper_subclass(tensor):
+        if not _torch.wrappers.is_traceable_wrapper_subclass(tensor):
             inner[name] = next(leaves)
             continue
         share = 0 if rows is None else rows_of(like, name)
@@ -264,7 +264,7 @@ def _whole(like: Any, rows: int | None, leaves: Iterator[torch.Tensor]) -> Any:
     cls: Any = type(like)
     declaration = Declaration.of(cls)
     if declaration is None or "__tensor_unflatten__" not in declaration.generated:
-        return cls.__tensor_unflatten__(inner, context, torch.Size(size), _torch.contiguous_stride(size))
+        return cls.__tensor_unflatten__(inner, context, torch.Size(size), _torch.wrappers.contiguous_stride(size))
     made = cls.__tensor_unflatten__(inner, context)
     if tuple(made.shape) != size:
         why = f"with the rows of all ranks its `outer` has {list(made.shape)}, and {list(size)} was cut"
@@ -274,7 +274,7 @@ def _whole(like: Any, rows: int | None, leaves: Iterator[torch.Tensor]) -> Any:
 
 def is_exchange_of_gradients(func: AnyOperator) -> TypeGuard[Operator]:
     """Returns whether an operator is the one by which FSDP2 puts gradients into the dense tensor that is added up."""
-    return _torch.is_overload(func) and func.namespace == "fsdp"
+    return _torch.operators.is_overload(func) and func.namespace == "fsdp"
 
 
 def gradient_handler(cls: type[WrapperTensor], func: Operator) -> Callable[..., Any]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from subclass_aot import _torch
-from subclass_aot._torch import Operator
+from subclass_aot._torch.operators import Operator
 from subclass_aot.wrapper.declare.construct import made_of
 from subclass_aot.wrapper.declare.outer import outer_of
 from subclass_aot.wrapper.layout.cuts import CUTS, SEVERAL, WITHOUT_DIM, cuts_of
@@ -60,5 +60,5 @@ def _cut(wrapper: Any, dim: int, start: int, end: int, step: int) -> Any:
         raise CannotFollow(f"the class says that its fields are then those of a tensor of {given}, and not of {size}")
     offset = wrapper.storage_offset() + start * stride[dim]
     made = made_of(cls, state, outer._replace(size=size, stride=stride, storage_offset=offset))
-    _torch.alias_outer_storage(made, wrapper)
+    _torch.wrappers.alias_outer_storage(made, wrapper)
     return made

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from subclass_aot._torch import Operator
+from subclass_aot._torch.operators import Operator
 from subclass_aot.wrapper.layout.field_map import dim_of
 
 aten: Any = torch.ops.aten

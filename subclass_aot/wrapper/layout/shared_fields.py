@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from subclass_aot import _torch
-from subclass_aot._torch import Operator
+from subclass_aot._torch.operators import Operator
 from subclass_aot.declaration import Declaration
 from subclass_aot.views import Chain, FunctionStep, Step
 from subclass_aot.wrapper.layout.views import OF_ALL_ELEMENTS
@@ -120,7 +120,7 @@ def lose_origin(made: Any, context: ContextOfView) -> Any:
     inner: Any = made
     while hasattr(inner, "__tensor_flatten__"):
         inner = getattr(inner, inner.__tensor_flatten__()[0][0])
-    if _torch.is_of_torchs_trace(inner):
+    if _torch.wrappers.is_of_torchs_trace(inner):
         made.__dict__[ORIGIN] = Origin(None, lost=context.shared)
     return made
 
@@ -229,13 +229,13 @@ def base_of(view: torch.Tensor) -> tuple[Any, Chain]:
     view.
     """
     base, chain, _ = _origin(view)
-    known: Any = _torch.base_of(view) if base is None else None
+    known: Any = _torch.autograd.base_of(view) if base is None else None
     if known is not None:
         base, chain = known, Chain()
         origin = _origin(known)
         if origin.base is not None:
             base, chain = origin.base, origin.chain
-        chain = chain.then(FunctionStep(_torch.view_function(view)))
+        chain = chain.then(FunctionStep(_torch.autograd.view_function(view)))
     return (base, chain) if type(base) is type(view) else (None, Chain())
 
 
@@ -268,7 +268,7 @@ def _is_shared_in_example(name: str, view: torch.Tensor, base: torch.Tensor) -> 
     """Returns the same of symbolic sizes, without a guard: what reads only does not depend on it."""
     inner, whole = getattr(view, name), getattr(base, name)
     try:
-        held, of_base, of_whole, of_view = (_torch.example_of(t.numel()) for t in (inner, base, whole, view))
+        held, of_base, of_whole, of_view = (_torch.symbolic.example_of(t.numel()) for t in (inner, base, whole, view))
     except TypeError:  # sizes depend on data
         return False
     return held * of_base > of_whole * of_view

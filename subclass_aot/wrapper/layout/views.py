@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from subclass_aot._torch import Operator
+from subclass_aot._torch.operators import Operator
 from subclass_aot.wrapper.layout.cuts import SEVERAL, cuts_of
 from subclass_aot.wrapper.layout.field_map import CannotFollow, FieldMap, field_maps
 from subclass_aot.wrapper.layout.strided import as_strided_field

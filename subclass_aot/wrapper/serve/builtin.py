@@ -12,7 +12,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot._stack import pass_on_interruption
-from subclass_aot._torch import Operator
+from subclass_aot._torch.operators import Operator
 from subclass_aot.operators import MOVES
 from subclass_aot.wrapper.declare.construct import assemble, inner_tensors
 from subclass_aot.wrapper.layout import views
@@ -188,12 +188,12 @@ def _is_zero(new: Any) -> bool:
     if any(is_kept(new, name) for name in inner):
         return not hasattr(new, "from_plain")
     try:
-        sizes = {name: [_torch.example_of(n) for n in tensor.shape] for name, tensor in inner.items()}
+        sizes = {name: [_torch.symbolic.example_of(n) for n in tensor.shape] for name, tensor in inner.items()}
     except TypeError:  # sizes depend on data
         return True
     if any(math.prod(size) > _MOST_TRIED for size in sizes.values()):
         return True
-    with _torch.disable_current_modes():
+    with _torch.dispatch.disable_current_modes():
         state = {name: torch.zeros(sizes[name], dtype=tensor.dtype) for name, tensor in inner.items()}
         try:
             return not rebuild(new, state).to_plain().any()
@@ -238,7 +238,7 @@ def viewing(cls: type[WrapperTensor], func: Operator) -> Handler:
                 return read_through(func, self, args, kwargs)
             raise errors.no_rule(cls, func, (self, *args), kwargs, str(error)) from None
         if is_in_place:
-            _torch.apply_to_outer(func, (self, *args), kwargs)
+            _torch.wrappers.apply_to_outer(func, (self, *args), kwargs)
             self.__dict__.update(parts)
             extend_origin(self, view, args, kwargs)
             return self
@@ -257,7 +257,7 @@ def _wrapped(base: WrapperTensor, parts: dict[str, Any], are_several: bool) -> A
     if base.__wrapper_declaration__.attributes:
         parts |= base.__wrapper_state__()
     view = assemble(type(base), parts)
-    _torch.alias_outer_storage(view, base)
+    _torch.wrappers.alias_outer_storage(view, base)
     return view
 
 

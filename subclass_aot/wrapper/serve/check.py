@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from subclass_aot import _torch, hooks
-from subclass_aot._torch import AnyOperator, Operator
+from subclass_aot._torch.operators import AnyOperator, Operator
 from subclass_aot.codegen import Source
 from subclass_aot.errors import OperatorRuleError
 from subclass_aot.operators import Effects, effects_of
@@ -41,7 +41,7 @@ def checked(
     Returns:
         A function that is called as the operator is.
     """
-    if not _torch.is_overload(func):
+    if not _torch.operators.is_overload(func):
         return lambda *args, **kwargs: _or_else(func, rule, rule(*args, **kwargs), otherwise, args, kwargs)
     effects = effects_of(func)
     source = Source(
@@ -148,7 +148,7 @@ def _check_view(
     source: Source, func: AnyOperator, effects: Effects, cls: type[WrapperTensor], refuse: Callable[[str, str], None]
 ) -> None:
     base = _argument(source, effects, effects.viewed, "base")
-    alias = source.const(_torch.alias_outer_storage, "alias_outer_storage")
+    alias = source.const(_torch.wrappers.alias_outer_storage, "alias_outer_storage")
     what = f"a view of the {cls.__name__} `{effects.viewed}`: a tensor of its class that shares its inner storage"
     if effects.returns == ("list",):
         refuse(

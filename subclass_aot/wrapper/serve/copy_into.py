@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from subclass_aot._torch import Operator
+from subclass_aot._torch.operators import Operator
 from subclass_aot.declaration import Declaration
 from subclass_aot.wrapper.declare.construct import inner_tensors
 from subclass_aot.wrapper.layout.shared_fields import base_of, shared_fields, why_without_base

@@ -11,7 +11,7 @@ import torch
 from torch import is_inference_mode_enabled
 
 from subclass_aot import _torch
-from subclass_aot._torch import AnyOperator, Operator
+from subclass_aot._torch.operators import AnyOperator, Operator
 from subclass_aot.operators import effects_of
 from subclass_aot.wrapper.distributed.collectives import (
     collective_handler,
@@ -145,8 +145,8 @@ def _find(cls: type[WrapperTensor], func: AnyOperator, otherwise: Callable[[], H
     for rule in reversed(written):
         handler = functools.cache(functools.partial(checked, cls, func, rule, handler))
     runs_code_of_authors = written or hasattr(cls, "to_plain")
-    found = _torch.resolving_conj_and_neg(handler()) if runs_code_of_authors else handler()
-    return _counting_writes(func, found) if _torch.is_overload(func) and _writes_lists(func) else found
+    found = _torch.dispatch.resolving_conj_and_neg(handler()) if runs_code_of_authors else handler()
+    return _counting_writes(func, found) if _torch.operators.is_overload(func) and _writes_lists(func) else found
 
 
 def _writes_lists(func: Operator) -> bool:
@@ -174,24 +174,24 @@ def recipe_of(cls: type[WrapperTensor], func: AnyOperator) -> Recipe:
         cls: The wrapper class.
         func: The operator.
     """
-    if _torch.is_overload(func) and _torch.can_decompose(func):
+    if _torch.operators.is_overload(func) and _torch.operators.can_decompose(func):
         return Recipe.PARTS
     if is_collective(func) or (is_functional_move(func) and cls.__wrapper_declaration__.fallback != "plain"):
         return Recipe.COLLECTIVE
     declares_this_view = cls.__wrapper_declaration__.views is not None and is_view(func)
     if cls.__wrapper_declaration__.fallback == "each" and not declares_this_view:
         return Recipe.EACH
-    if _torch.is_overload(func) and built_in(cls, func) is not None:
+    if _torch.operators.is_overload(func) and built_in(cls, func) is not None:
         return Recipe.BUILT_IN
     if cls.__wrapper_declaration__.fallback == "plain":
         return Recipe.PLAIN
-    return Recipe.PARTS if _torch.is_overload(func) and _torch.has_parts(func) else Recipe.NONE
+    return Recipe.PARTS if _torch.operators.is_overload(func) and _torch.operators.has_parts(func) else Recipe.NONE
 
 
 def _without_rules(cls: type[WrapperTensor], func: Any) -> Handler:
     match recipe_of(cls, func):
         case Recipe.PARTS:
-            handler: Handler = _torch.decomposition(func)
+            handler: Handler = _torch.dispatch.decomposition(func)
         case Recipe.COLLECTIVE:
             handler = (collective_handler if is_collective(func) else functional_handler)(cls, func)
         case Recipe.EACH if is_exchange_of_gradients(func):
@@ -231,7 +231,7 @@ def knows(cls: type[WrapperTensor], types: tuple[type, ...]) -> bool:
     return True
 
 
-@_torch.below_dynamo
+@_torch.dynamo.below_dynamo
 def dispatch(
     cls: type[WrapperTensor],
     func: AnyOperator,
@@ -258,7 +258,7 @@ def _in_inference_mode(func: AnyOperator, handler: Handler, args: tuple[Any, ...
     """Runs a handler so that views of an ordinary tensor are ordinary in inference mode, too: they share its
     counter.
     """
-    if not _torch.is_overload(func) or not (viewed := effects_of(func).viewed):
+    if not _torch.operators.is_overload(func) or not (viewed := effects_of(func).viewed):
         return handler(*args, **kwargs)
     base = effects_of(func).bind(args, kwargs)[viewed]
     if not base.is_inference():

@@ -12,7 +12,7 @@ import optree
 import torch
 
 from subclass_aot import _torch
-from subclass_aot._torch import AnyOperator, Operator
+from subclass_aot._torch.operators import AnyOperator, Operator
 from subclass_aot.operators import Effects, effects_of
 from subclass_aot.wrapper.serve.plain import plain_handler
 from subclass_aot.wrapper.serve.planner import Plan, Planner, related
@@ -31,7 +31,7 @@ def each_handler(cls: type[WrapperTensor], func: AnyOperator) -> Plan:
     Returns:
         A function that is called as the operator is.
     """
-    if not _torch.is_overload(func):
+    if not _torch.operators.is_overload(func):
         return lambda *args, **kwargs: _structured(cls, func, args, kwargs)
     effects = effects_of(func)
     plans: dict[Any, Plan] = {}

@@ -11,7 +11,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
-from subclass_aot._torch import AnyOperator, Operator, Schema
+from subclass_aot._torch.operators import AnyOperator, Operator, Schema
 from subclass_aot.errors import OperatorRuleError, RuleResultError
 from subclass_aot.operators import kind_of
 
@@ -50,7 +50,11 @@ def other_than_outer(wrapper: torch.Tensor, plain: torch.Tensor) -> OperatorRule
 
 
 def _call(func: AnyOperator, args: Sequence[object], kwargs: Mapping[str, object], why: str) -> str:
-    schema = _torch.schema_of(func) if _torch.is_overload(func) else "a higher-order operator, which has none"
+    schema = (
+        _torch.operators.schema_of(func)
+        if _torch.operators.is_overload(func)
+        else "a higher-order operator, which has none"
+    )
     called = [_describe(arg) for arg in args] + [f"{name}={_describe(arg)}" for name, arg in kwargs.items()]
     return (
         f"  schema:      {schema}\n"
@@ -90,11 +94,11 @@ def _place_of(rule: object) -> str:
 
 def stub(cls: type[WrapperTensor], func: AnyOperator) -> str:
     """Returns an empty rule for `func`, to paste and fill in."""
-    if not _torch.is_overload(func):
-        name = f"torch.ops.higher_order.{func.name()}" if _torch.is_higher_order(func) else str(func)
+    if not _torch.operators.is_overload(func):
+        name = f"torch.ops.higher_order.{func.name()}" if _torch.operators.is_higher_order(func) else str(func)
         params = "*args, **kwargs"
     else:
-        name, params = f"torch.ops.{func}", _parameters(_torch.schema_of(func))
+        name, params = f"torch.ops.{func}", _parameters(_torch.operators.schema_of(func))
     return f"    @{cls.__name__}.implements({name})\n    def _({params}):\n        ...\n"
 
 
@@ -174,7 +178,7 @@ def wrong_result(cls: type[WrapperTensor], func: Operator, rule: object, expecte
     return RuleResultError(
         f"The rule of {cls.__name__} for {func} returned something else than the operator promises.\n"
         f"  rule:     {_place_of(rule)}\n"
-        f"  schema:   {_torch.schema_of(func)}\n"
+        f"  schema:   {_torch.operators.schema_of(func)}\n"
         f"  expected: {expected}\n"
         f"  got:      {shown}"
     )

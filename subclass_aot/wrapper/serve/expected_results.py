@@ -10,7 +10,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot._stack import pass_on_interruption
-from subclass_aot._torch import Operator
+from subclass_aot._torch.operators import Operator
 
 SizeAndDtype = tuple[tuple[int, ...], torch.dtype]
 """The sizes and the dtype of a tensor."""
@@ -61,7 +61,7 @@ class ExpectedResults:
         return ""
 
     def _ask(self, args: tuple[object, ...], kwargs: dict[str, object]) -> list[SizeAndDtype | None]:
-        with _torch.disable_current_modes():
+        with _torch.dispatch.disable_current_modes():
             blank: Any = optree.tree_map(_blank, (args, kwargs), none_is_leaf=True)  # type: ignore[arg-type]
             try:
                 out: object = self._func(*blank[0], **blank[1])
@@ -87,7 +87,7 @@ def _examples(sizes: tuple[int, ...]) -> tuple[int, ...]:
     try:
         hash(sizes)
     except TypeError:  # some are symbols
-        return tuple(map(_torch.example_of, sizes))
+        return tuple(map(_torch.symbolic.example_of, sizes))
     return sizes
 
 
@@ -108,7 +108,7 @@ def _key_in_example(value: object) -> object:
     if isinstance(value, torch.Tensor):
         return _examples(value.shape), _examples(value.stride()), value.dtype
     if isinstance(value, torch.SymInt):
-        return int, _torch.example_of(value)
+        return int, _torch.symbolic.example_of(value)
     if isinstance(value, list | tuple):
         return (*map(_key_in_example, value),)
     return type(value), value
@@ -120,7 +120,7 @@ def _blank(value: object) -> object:
         sizes, strides = _examples(value.shape), _examples(value.stride())
         return torch.empty_strided(sizes, strides, dtype=value.dtype, device="meta")
     if isinstance(value, torch.SymInt):
-        return _torch.example_of(value)
+        return _torch.symbolic.example_of(value)
     if isinstance(value, torch.device):
         return torch.device("meta")
     return None if isinstance(value, torch.Generator) else value

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from subclass_aot import _torch, hooks
-from subclass_aot._torch import AnyOperator, Operator
+from subclass_aot._torch.operators import AnyOperator, Operator
 from subclass_aot.operators import effects_of
 from subclass_aot.put_back import PutBack
 from subclass_aot.wrapper.declare.construct import assemble, held_here
@@ -47,7 +47,7 @@ def serve(cls: type[WrapperTensor], func: AnyOperator, *, is_view: bool = False,
         along: The position of the argument that names a dim along which each field has to be as long as the wrapper; -1
             for none.
     """
-    if not INSTALLED or not _torch.is_overload(func) or func.name() not in INSTALLED:
+    if not INSTALLED or not _torch.operators.is_overload(func) or func.name() not in INSTALLED:
         return
     declaration = cls.__wrapper_declaration__
     held = [field for field in declaration.fields.values() if field.kind in ("tensor", "optional")]
@@ -131,7 +131,7 @@ def _runs_on_structure(cls: type[WrapperTensor], func: Operator) -> bool:
     return treatment(func, effects) is Treatment.RUNS and "dtype" not in effects.parameters
 
 
-@_torch.below_dynamo
+@_torch.dynamo.below_dynamo
 def _wrap(names: tuple[str, ...], proto: WrapperTensor, *inner: torch.Tensor | None) -> Any:
     """Returns the wrapper that generated code makes of these results, like `proto`; None stands for an absent field."""
     state: dict[str, Any] = {name: one for name, one in zip(names, inner, strict=True) if one is not None}

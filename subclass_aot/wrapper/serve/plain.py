@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from subclass_aot import _torch
-from subclass_aot._torch import AnyOperator, Operator
+from subclass_aot._torch.operators import AnyOperator, Operator
 from subclass_aot.declaration import Declaration
 from subclass_aot.operators import effects_of
 from subclass_aot.wrapper.layout.shared_fields import base_of
@@ -33,7 +33,7 @@ def plain_handler(cls: type[WrapperTensor], func: AnyOperator) -> Callable[..., 
     Returns:
         A function that is called as the operator is.
     """
-    if not _torch.is_overload(func):
+    if not _torch.operators.is_overload(func):
         return lambda *args, **kwargs: func(*_plain(args), **_plain(kwargs))
     effects = effects_of(func)
     viewed, targets = effects.viewed, effects.written
@@ -69,7 +69,7 @@ def plain_handler(cls: type[WrapperTensor], func: AnyOperator) -> Callable[..., 
 
 def _overlap(wrappers: list[torch.Tensor]) -> bool:
     """Returns whether two wrappers may be, or be views of, the same."""
-    wholes = [base if (base := _torch.base_of(wrapper)) is not None else wrapper for wrapper in wrappers]
+    wholes = [base if (base := _torch.autograd.base_of(wrapper)) is not None else wrapper for wrapper in wrappers]
     wholes = [base if (base := base_of(whole)[0]) is not None else whole for whole in wholes]
     return len({id(whole) for whole in wholes}) < len(wholes)
 
@@ -97,7 +97,7 @@ def plain_tangent(tensor: Any) -> Any:
 
     Else as the hook `__coerce_tangent_metadata__` of its class has it.
     """
-    if not _torch.is_traceable_wrapper_subclass(tensor):
+    if not _torch.wrappers.is_traceable_wrapper_subclass(tensor):
         return tensor
     cls: Any = type(tensor)
     declaration = Declaration.of(cls)

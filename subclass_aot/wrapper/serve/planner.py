@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from subclass_aot import _torch
-from subclass_aot._torch import Operator
+from subclass_aot._torch.operators import Operator
 from subclass_aot.codegen import Source, identifier
 from subclass_aot.operators import PHYSICAL, Effects
 from subclass_aot.wrapper.declare.construct import emit_instance
@@ -168,7 +168,7 @@ class Planner:
             return variable
         arguments = [self._argument(name, inner) for name in self.positional]
         arguments += [f"{name}={self._argument(name, inner)}" for name in self.keywords if name != without]
-        call = self.source.const(_torch.call_of(PHYSICAL.get(self.func, self.func)), "op")
+        call = self.source.const(_torch.operators.call_of(PHYSICAL.get(self.func, self.func)), "op")
         self.source.line(f"{variable} = {call}({', '.join(arguments)})")
         return variable
 
@@ -224,14 +224,14 @@ class Planner:
 
     def _change_outer(self) -> None:
         """Writes the lines by which `t_`, `resize_` and the like change the wrapper's own sizes and strides too."""
-        change = self.source.const(_torch.apply_to_outer, "apply_to_outer")
+        change = self.source.const(_torch.wrappers.apply_to_outer, "apply_to_outer")
         positional = "".join(f"{identifier(name)}, " for name in self.positional)
         keywords = ", ".join(f"{name!r}: {name}" for name in self.keywords)
         self.source.line(f"{change}({self.source.const(self.func, 'func')}, ({positional}), {{{keywords}}})")
 
     def _follow_resize(self, name: str) -> None:
         """Writes what keeps the outer size right where `out=` had another size and its inner tensors were resized."""
-        change = self.source.const(_torch.set_geometry, "set_geometry")
+        change = self.source.const(_torch.wrappers.set_geometry, "set_geometry")
         inner = f"{name}.{self.names[0]}"
         with self.source.block(f"if {name}.shape != {inner}.shape:"):
             self.source.line(f"{change}({name}, {inner}.shape, {inner}.stride(), {name}.storage_offset())")
@@ -285,7 +285,7 @@ class Planner:
         inner = dict(zip(self.names, results, strict=True))
         wrapped = emit_instance(self.source, self.cls, inner, context, metadata_of=keeps_metadata_of)
         if self.effects.viewed:  # of one inner tensor the base may be dense; it has a storage of its own then
-            alias = self.source.const(_torch.alias_outer_storage, "alias_outer_storage")
+            alias = self.source.const(_torch.wrappers.alias_outer_storage, "alias_outer_storage")
             if self.effects.viewed in self.wrappers:
                 viewed = identifier(self.effects.viewed)
                 self.source.line(f"{alias}({wrapped}, {viewed})")

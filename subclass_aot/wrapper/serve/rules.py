@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 
 from subclass_aot import _torch
-from subclass_aot._torch import AnyOperator
+from subclass_aot._torch.operators import AnyOperator
 from subclass_aot.declaration import OperatorRule
 from subclass_aot.errors import DefinitionError
 from subclass_aot.operators import OperatorSet, without_out
@@ -37,10 +37,10 @@ def register(cls: type[WrapperTensor], operators: tuple[Any, ...], rule: Rule) -
     for op in operators:
         if isinstance(op, OperatorSet):
             _check_overlap(cls, op, operators)
-        elif _torch.is_overload(op):
-            if _torch.can_decompose(op):
+        elif _torch.operators.is_overload(op):
+            if _torch.operators.can_decompose(op):
                 raise DefinitionError(messages.COMPOSITE_RULE.format(cls=cls.__name__, op=op))
-        elif not (_torch.is_packet(op) or _torch.is_higher_order(op)):
+        elif not (_torch.operators.is_packet(op) or _torch.operators.is_higher_order(op)):
             raise DefinitionError(messages.NOT_AN_OPERATOR.format(cls=cls.__name__, value=op))
     written = OperatorRule(rule, takes_operator=any(isinstance(op, OperatorSet) for op in operators))
     cls.__wrapper_declaration__.rules.update(dict.fromkeys(operators, written))
@@ -82,7 +82,9 @@ def along_mro(cls: type[WrapperTensor], func: AnyOperator) -> list[Rule]:
 
 def _rules_for(func: AnyOperator, rules: Mapping[object, OperatorRule]) -> list[OperatorRule]:
     keys: list[object] = [func]
-    if _torch.is_overload(func) and without_out(func) is None:  # others are computed by the rule for that, and copied
+    if (
+        _torch.operators.is_overload(func) and without_out(func) is None
+    ):  # others are computed by the rule for that, and copied
         keys.append(func.overloadpacket)
     sets = [key for key in rules if isinstance(key, OperatorSet) and func in key]
     narrow_first = sorted(sets, key=lambda one: -sum(one <= other for other in sets))  # each is a part of the next

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from subclass_aot import _torch
-from subclass_aot._torch import AnyOperator, Operator
+from subclass_aot._torch.operators import AnyOperator, Operator
 from subclass_aot.errors import OperatorRuleError
 from subclass_aot.operators import OperatorKind, effects_of, kind_of, out_of_place, without_out
 from subclass_aot.wrapper.serve import errors, rules
@@ -28,7 +28,7 @@ def writing_rules(cls: type[WrapperTensor], func: AnyOperator) -> list[rules.Rul
     Returns:
         Rules for `func`, nearest class first; none unless it writes one tensor and returns it.
     """
-    if not _torch.is_overload(func) or len(effects_of(func).returned) != 1:
+    if not _torch.operators.is_overload(func) or len(effects_of(func).returned) != 1:
         return []
     other = out_of_place(func) if kind_of(func) is OperatorKind.IN_PLACE else without_out(func)
     return [] if other is None else [_writing(cls, func, other, rule) for rule in rules.along_mro(cls, other)]

@@ -14,7 +14,7 @@ import optree
 import torch
 
 from subclass_aot import _torch
-from subclass_aot._torch import AnyOperator, Operator
+from subclass_aot._torch.operators import AnyOperator, Operator
 from subclass_aot.codegen import Source
 from subclass_aot.operators import effects_of
 from subclass_aot.wrapper.declare.construct import inner_tensors
@@ -39,7 +39,7 @@ def run_on_copy_if_shared(cls: type[WrapperTensor], func: AnyOperator, rule: rul
     Returns:
         A function that is called as the operator is; `rule` itself where that writes no values.
     """
-    if not _torch.is_overload(func) or not (written := effects_of(func).written):
+    if not _torch.operators.is_overload(func) or not (written := effects_of(func).written):
         return rule
     if torch.Tag.inplace_view in func.tags or cls.reads_through:
         return rule

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from subclass_aot import TwoTensor, aot_compile, trace_joint
-from subclass_aot._torch import foreign_two_tensor
+from subclass_aot._torch.wrappers import foreign_two_tensor
 from subclass_aot.errors import DataDependentError, MutationError
 from subclass_aot.testing import difference
 

@@ -24,7 +24,7 @@ from subclass_aot.testing.contract import Report
 
 
 def two_tensor() -> Any:
-    cls = _torch.foreign_two_tensor()
+    cls = _torch.wrappers.foreign_two_tensor()
     return cls(torch.randn(4, 6), torch.randn(4, 6))
 
 

@@ -95,5 +95,5 @@ def second_raises() -> SecondRaises:
 
 def foreign_two_tensor() -> Any:
     """Torch's own class, which knows nothing of FSDP2."""
-    cls = _torch.foreign_two_tensor()
+    cls = _torch.wrappers.foreign_two_tensor()
     return cls(torch.randn(4, 6), torch.randn(4, 6))

@@ -54,6 +54,6 @@ def test_a_process_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_class_that_crashes() -> None:
     """Torch's own class: a crash before 2.14 at least, and nothing else."""
-    cls = _torch.foreign_two_tensor()
+    cls = _torch.wrappers.foreign_two_tensor()
     found = broken(lambda: cls(torch.randn(4, 6), torch.randn(4, 6)), (44,))
     assert set(found) <= {"share_memory_ in a child process"}

@@ -175,7 +175,7 @@ def test_each_operator_is_reached(samples: Any) -> None:
 
 def test_this_torch_has_them_all() -> None:
     assert len(set(OPERATORS)) == len(OPERATORS)
-    known = {func.name() for func in _torch.registered_operators()}
+    known = {func.name() for func in _torch.operators.registered_operators()}
     assert set(OPERATORS) & known == kernels.INSTALLED
     if TORCH == (2, 13):
         assert set(OPERATORS) == kernels.INSTALLED
