@@ -102,7 +102,7 @@ def _call(program: Program, compiled: Callable[..., Any], number: int) -> Run:
 
 
 def _tangent(x: Tensor) -> Tensor:
-    return torch.ones_like(x) * torch.linspace(1, 2, x.numel()).to(x.real.dtype).view(x.shape)
+    return torch.ones_like(x) * torch.linspace(1, 2, x.numel(), device=x.device).to(x.real.dtype).view(x.shape)
 
 
 def _aliases(results: list[Tensor], given: list[Tensor]) -> list[Any]:
