@@ -98,7 +98,7 @@ def test_a_graph_stays_whole_while_somebody_goes_through_its_nodes() -> None:
 
 def test_a_reference_to_a_generator_ends_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     for has_weak_ones in (True, False):
-        if not has_weak_ones:  # torch before 2.12
+        if not has_weak_ones:  # torch 2.11
             monkeypatch.setattr(weakref, "ref", _refuse)
         generator = torch.Generator()
         reference = _torch.generator.reference_to(generator)

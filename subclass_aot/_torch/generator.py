@@ -67,7 +67,7 @@ def is_later_state(state: bytes, earlier: bytes) -> bool:
 
 
 class _Kept:
-    """A reference to a generator where torch has no weak ones, before 2.12: it has gone when nobody else has it."""
+    """A reference to a generator where torch has no weak ones, as 2.11: it has gone when nobody else has it."""
 
     def __init__(self, generator: torch.Generator) -> None:
         self._generator = generator

@@ -13,10 +13,11 @@ from subclass_aot._stack import user_line
 from subclass_aot._torch.operators import Operator
 from subclass_aot.errors import TraceError
 from subclass_aot.meta import strides
-from subclass_aot.meta.by_leaf import ByLeaf
+from subclass_aot.meta.by_leaf import ByLeaf, leaves_of
 from subclass_aot.meta.spec import Spec
+from subclass_aot.meta.storage import Storage
 from subclass_aot.meta.tensor import MetaTensor, new_leaf
-from subclass_aot.operators import effects_of
+from subclass_aot.operators import argument_at, effects_of
 
 _aten = torch.ops.aten
 
@@ -57,11 +58,20 @@ class Assumptions:
     """Answers reads of values in a run without data, and lists the answers.
 
     Args:
-        given: Whether values are assumed; or, by the end of a line's place (`"model.py:12"`), what is read there.
+        given: Whether values are assumed; or, by the end of a line's place (`"model.py:12"`), what is read there, with
+            the values of other lines assumed.
         fraction: The part of the elements of a mask that are true, and of a tensor that are not zero.
+
+    Raises:
+        TypeError: `given` is something else.
+        ValueError: `fraction` is no part of one.
     """
 
     def __init__(self, given: Given = False, fraction: float = 1.0) -> None:
+        if not isinstance(given, bool | Mapping):
+            raise TypeError(
+                f"assume is {given!r}; it is True, False, or what lines read, as in {{'model.py:12': False}}"
+            )
         if not 0 <= fraction <= 1:
             raise ValueError(f"fraction is {fraction}; it is a part of all elements, from 0 to 1")
         self.is_on = given is not False
@@ -82,8 +92,16 @@ class Assumptions:
         """Returns them, one in a line."""
         return "\n".join(map(str, self))
 
-    def note(self, func: Operator, args: tuple[Any, ...], result: object) -> None:
-        """Notes what the elements of a result are likely to be, if the operator says it."""
+    def note(self, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: object) -> None:
+        """Notes what the elements of a result are likely to be, if the operator says it.
+
+        What is written is a mask again, of which nobody knows more.
+        """
+        written = {
+            Storage.of(x) for x in leaves_of([argument_at(place, args, kwargs) for place in effects_of(func).writes])
+        }
+        if written:
+            self._likely.forget(lambda leaf: Storage.of(leaf) in written)
         if type(result) is not MetaTensor:
             return
         rule = _RULES.get(func.overloadpacket)

@@ -6,6 +6,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import optree
+
 from subclass_aot.meta.tensor import MetaTensor
 
 
@@ -28,3 +30,8 @@ class ByLeaf(dict[int, tuple["weakref.ref[MetaTensor]", Any]]):
             leaf = reference()
             if leaf is None or which(leaf):
                 self.pop(key, None)
+
+
+def leaves_of(tree: Any) -> list[MetaTensor]:
+    """Returns the leaves in a tree."""
+    return [x for x in optree.tree_leaves(tree, none_is_leaf=True) if type(x) is MetaTensor]

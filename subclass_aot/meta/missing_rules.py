@@ -49,7 +49,8 @@ class MissingRules:
 def missing_meta(program: Callable[..., Any], *args: Any, **kwargs: Any) -> MissingRules:
     """Runs a program without data, and backward, and lists the operators that have no shape rule.
 
-    It goes on past the first one: the results of such an operator are taken to be like its first tensor.
+    It goes on past the first one: the results of such an operator are taken to be like its first tensor. Values that
+    the program reads are assumed, as by `meta(assume=True)`.
 
     Args:
         program: A module, or a function.
@@ -67,7 +68,7 @@ def missing_meta(program: Callable[..., Any], *args: Any, **kwargs: Any) -> Miss
     stopped = ""
     program = to_meta(program) if isinstance(program, torch.nn.Module) else program
     tree: Any = optree.tree_map(_without_data, (args, kwargs), none_is_leaf=True)  # type: ignore[arg-type]
-    with PutBack(_forget), PutBack(partial(noted.reset, noted.set(found))), meta():
+    with PutBack(_forget), PutBack(partial(noted.reset, noted.set(found))), meta(assume=True):
         try:
             results = optree.tree_leaves(program(*tree[0], **tree[1]), none_is_leaf=True)
             trained = [x for x in results if isinstance(x, torch.Tensor) and x.requires_grad]

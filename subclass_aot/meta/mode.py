@@ -16,7 +16,7 @@ from subclass_aot._stack import user_line
 from subclass_aot._torch.operators import Operator
 from subclass_aot.errors import DataDependentError, MutationError, TraceError
 from subclass_aot.meta.assumptions import Assumptions, Given
-from subclass_aot.meta.by_leaf import ByLeaf
+from subclass_aot.meta.by_leaf import ByLeaf, leaves_of
 from subclass_aot.meta.dispatch import REAL_WRITTEN
 from subclass_aot.meta.functions import Replaced
 from subclass_aot.meta.storage import Storage
@@ -50,7 +50,8 @@ def meta(
         device: What tensors claim to be on where a program names no device; the default device if left out. Hardware is
             not needed, neither for it nor for the devices that the program names.
         assume: Whether values that nobody knows are assumed: a check holds (`all`, `isfinite`), a comparison does not,
-            a mask is full. Or, by the place of a line, what is read there: `{"model.py:12": False}`.
+            a mask is full. Or, by the place of a line, what is read there: `{"model.py:12": False}`;
+            the values of other lines are assumed.
         fraction: The part of the elements of a mask that are true, and of a tensor that are not zero.
 
     Yields:
@@ -82,6 +83,10 @@ def meta(
             stack.enter_context(torch.autograd.set_multithreading_enabled(False))  # listeners are those of a thread
             running = stack.enter_context(DataFree())
             stack.enter_context(Replaced(running))
+        if fraction != 1 and assume is False:
+            raise ValueError(
+                f"fraction is {fraction}, and nothing is assumed. Write sa.meta(assume=True, fraction={fraction})."
+            )
         if assume is not False:
             stack.enter_context(PutBack(partial(setattr, running, "assumptions", running.assumptions)))
             running.assumptions = Assumptions(assume, fraction)
@@ -157,16 +162,16 @@ class DataFree(Stream):
 
     def on_operator(self, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: object) -> None:
         if self.assumptions.is_on:
-            self.assumptions.note(func, args, result)
+            self.assumptions.note(func, args, kwargs, result)
         writes = effects_of(func).writes
         if not writes:
             for a in args:
                 if type(a) is MetaTensor and id(a) not in self._values:
                     return  # as most
         for place in writes:
-            if any(Storage.of(x) in self._met for x in _leaves(argument_at(place, args, kwargs))):
+            if any(Storage.of(x) in self._met for x in leaves_of(argument_at(place, args, kwargs))):
                 raise MutationError(REAL_WRITTEN.format(name=place[1], line=user_line()))
-        made = _leaves(result)
+        made = leaves_of(result)
         if func.overloadpacket is not torch.ops.aten.set_ and all(
             x.spec.solver is None and x.spec.numel <= _LIMIT for x in made
         ):
@@ -187,7 +192,7 @@ class DataFree(Stream):
         if found is None:
             return self.assumptions.answer(func, args, kwargs)
         tree: Any = (args, kwargs)
-        device = _leaves(tree)[0].spec.device
+        device = leaves_of(tree)[0].spec.device
 
         def leaf_of(value: object) -> Any:
             return self._note(MetaTensor(value, device), value) if isinstance(value, torch.Tensor) else value
@@ -227,9 +232,5 @@ class DataFree(Stream):
 
     def _forget(self, written: object) -> None:
         """Forgets the known values of what shares memory with a leaf, or with several."""
-        written_storages = {Storage.of(x) for x in _leaves(written)}
+        written_storages = {Storage.of(x) for x in leaves_of(written)}
         self._values.forget(lambda leaf: Storage.of(leaf) in written_storages)
-
-
-def _leaves(tree: Any) -> list[MetaTensor]:
-    return [x for x in optree.tree_leaves(tree, none_is_leaf=True) if type(x) is MetaTensor]

@@ -101,8 +101,8 @@ def checked(func: Operator, rule: Callable[..., Any], result: Any) -> Any:
         )  # fmt: skip
     if fits:
         return result
-    code = inspect.unwrap(rule).__code__
-    place = f'File "{code.co_filename}", line {code.co_firstlineno}'
+    code = getattr(inspect.unwrap(rule), "__code__", None)  # a partial, or an object that is called, has none
+    place = repr(rule) if code is None else f'File "{code.co_filename}", line {code.co_firstlineno}'
     raise ShapeRuleError(_WRONG_RESULT.format(found=_named(result), place=place, **_described(func)))
 
 

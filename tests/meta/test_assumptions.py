@@ -125,3 +125,28 @@ def test_blocks_in_one_another() -> None:
             assert bool(torch.isfinite(x(3)).all())
         with pytest.raises(DataDependentError):
             bool(torch.isfinite(x(3)).all())
+
+
+def test_a_comparison_that_is_written_is_a_mask() -> None:
+    """What was known of it before the write says nothing."""
+
+    def program() -> list[bool]:
+        flags = x(3) > 0
+        before = bool(flags.any())
+        view = flags[:2]
+        view.fill_(True)
+        return [before, bool(flags.any()), bool((x(3) > 0).logical_or_(x(3) > 1).any())]
+
+    with sa.meta(assume=True):
+        assert program() == [False, True, True]
+
+
+@pytest.mark.parametrize("assume", [None, 1, "model.py:12"])
+def test_what_is_assumed_is_named_by_lines(assume: Any) -> None:
+    with pytest.raises(TypeError, match="model.py:12"), sa.meta(assume=assume):
+        pass
+
+
+def test_a_fraction_of_what_is_not_assumed_is_refused() -> None:
+    with pytest.raises(ValueError, match="assume=True"), sa.meta(fraction=0.5):
+        pass

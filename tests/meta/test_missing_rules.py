@@ -93,3 +93,26 @@ def test_a_program_that_a_guess_leads_astray(operators: Any) -> None:
 def test_a_model_that_has_all(operators: Any) -> None:
     model = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
     assert not sa.missing_meta(model, torch.rand(2, 5, 16)).rules
+
+
+def test_a_program_that_reads_values_goes_on(operators: Any) -> None:
+    def program(x: torch.Tensor) -> Any:
+        if not torch.isfinite(x).all():
+            raise ValueError("not finite")
+        return operators.scaled(x[x > 0])
+
+    missing = sa.missing_meta(program, torch.rand(2, 3))
+    assert (len(missing), missing.stopped) == (1, "")
+
+
+def test_a_quantized_model(operators: Any) -> None:
+    """The fields of wrappers have no data either, and those of arguments are taken as they are."""
+    layer = nn.Linear(4, 4)
+    layer.weight = nn.Parameter(sa.Int8Weight.from_float(layer.weight), requires_grad=False)
+    pair = sa.TwoTensor(torch.rand(2, 4), torch.rand(2, 4))
+
+    def program(x: torch.Tensor, pair: Any) -> Any:
+        return operators.scaled(sa.to_meta(layer)(x).detach()) + (pair * 2).sum()
+
+    missing = sa.missing_meta(program, torch.rand(2, 4), pair)
+    assert ([str(rule.operator) for rule in missing.rules], missing.stopped) == (["missing_rules.scaled.default"], "")

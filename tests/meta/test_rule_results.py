@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -120,3 +121,8 @@ def test_an_operator_that_returns_what_it_writes_needs_no_rule(operators: Any) -
         assert all(torch.equal(a, b) for a, b in zip(got, expected, strict=True))
     with sa.meta():
         assert operators.write_(torch.empty(3)).shape == (3,)
+
+
+def test_a_rule_without_lines_is_named(operators: Any) -> None:
+    sa.register_meta(operators.one)(functools.partial(lambda n, x: n, 3))
+    assert "functools.partial" in _refused(lambda: operators.one(torch.ones(3)))

@@ -102,7 +102,7 @@ def _layer(layer: Callable[..., Any]) -> Callable[..., Any]:
             (device,) = devices - {data.device}
             return layer(*_on_device(device, [data, steps, *others]))  # which comes here once more
         if data.device.type == "cuda" and _torch.switches.is_cudnn_enabled():
-            with _torch.switches.without_cudnn(), _torch.switches.without_mkldnn():
+            with _torch.switches.without_cudnn():
                 return layer(data, steps, *others)  # which comes here once more
         is_packed = len(others) > 1 and isinstance(others[1], list | tuple)
         if not is_packed or type(steps) is not MetaTensor:
