@@ -9,7 +9,7 @@ from typing import assert_never
 from subclass_aot import _torch
 from subclass_aot.aliasing import autograd_base
 from subclass_aot.codegen import GuardedSource
-from subclass_aot.facts import Fact, Facts, Kind
+from subclass_aot.facts import Facts, Kind
 from subclass_aot.facts import fact as kinds
 from subclass_aot.signature import JointSignature
 
@@ -53,48 +53,41 @@ def refuse_other_relations(source: GuardedSource, facts: Facts, tensors: Sequenc
         leaves: Those of their leaves.
     """
     for fact in facts:
-        if fact.kind in _RELATIONS:
-            _refuse_other(source, fact, tensors, leaves)
-
-
-_RELATIONS = {Kind.DATA, Kind.BEGINNING, Kind.VIEW, Kind.STORAGE, Kind.OFFSET, Kind.BYTES, Kind.HISTORY, Kind.ADDRESS}
-
-
-def _refuse_other(source: GuardedSource, fact: Fact, tensors: Sequence[str], leaves: Sequence[str]) -> None:
-    value = fact.value
-    match fact.kind:
-        case Kind.VIEW:
-            rules = source.const(_torch.autograd.view_rules, "view_rules")
-            assert isinstance(value, tuple)
-            source.refuse_if(f"{rules}({tensors[int(fact.within)]}) != {source.const(value[0], 'rules')}")
-        case Kind.STORAGE:
-            assert isinstance(value, kinds.Storages)
-            _refuse_other_storages(source, value, leaves)
-        case Kind.DATA:
-            assert isinstance(value, kinds.Constant)
-            source.refuse_if(f"{leaves[int(fact.within)]}.tolist() != {source.const(value.value, 'values')}")
-        case Kind.BEGINNING if fact.within:
-            position, path = re.fullmatch(r"(\d+)(.*)", fact.within).groups()  # type: ignore[union-attr]
-            source.refuse_if(f"{tensors[int(position)]}{path}.storage_offset() != {value}")
-        case Kind.OFFSET:  # how they overlap is part of the graph
-            source.refuse_if(f"{leaves[int(fact.within)]}.storage_offset() != {value}")
-        case Kind.BYTES:
-            source.refuse_if(f"{leaves[int(fact.within)]}.untyped_storage().nbytes() != {value}")
-        case Kind.HISTORY:  # a write that autograd sees reaches the views of one tensor, and no others of its storage
-            assert isinstance(value, kinds.History)
-            owner = source.const(autograd_base, "autograd_base")
-            base, of_other = (f"{owner}({tensors[i]})" for i in value.positions)
-            source.refuse_if(f"({base} is {of_other}) is not {value.is_one}")
-        case Kind.ADDRESS:
-            source.refuse_if(f"id({tensors[int(fact.within)]}) != {value}")
-        case (
-            Kind.STRUCTURE | Kind.MODE | Kind.CLASS | Kind.IDENTITY | Kind.VALUE | Kind.CODE | Kind.STANDS
-            | Kind.OBJECT | Kind.LENGTH | Kind.KEYS | Kind.LIMIT | Kind.NAMES | Kind.CHILDREN | Kind.HOOKS
-            | Kind.TENSOR | Kind.SAME | Kind.NUMBER | Kind.BEGINNING | Kind.TWICE | Kind.GRADIENTS
-        ):  # fmt: skip
-            pass
-        case _:
-            assert_never(fact.kind)
+        value = fact.value
+        match fact.kind:
+            case Kind.VIEW:
+                rules = source.const(_torch.autograd.view_rules, "view_rules")
+                assert isinstance(value, tuple)
+                source.refuse_if(f"{rules}({tensors[int(fact.within)]}) != {source.const(value[0], 'rules')}")
+            case Kind.STORAGE:
+                assert isinstance(value, kinds.Storages)
+                _refuse_other_storages(source, value, leaves)
+            case Kind.DATA:
+                assert isinstance(value, kinds.Constant)
+                source.refuse_if(f"{leaves[int(fact.within)]}.tolist() != {source.const(value.value, 'values')}")
+            case Kind.BEGINNING if fact.within:
+                position, path = re.fullmatch(r"(\d+)(.*)", fact.within).groups()  # type: ignore[union-attr]
+                source.refuse_if(f"{tensors[int(position)]}{path}.storage_offset() != {value}")
+            case Kind.OFFSET:  # how they overlap is part of the graph
+                source.refuse_if(f"{leaves[int(fact.within)]}.storage_offset() != {value}")
+            case Kind.BYTES:
+                source.refuse_if(f"{leaves[int(fact.within)]}.untyped_storage().nbytes() != {value}")
+            case Kind.HISTORY:
+                # A write that autograd sees reaches the views of one tensor, and no others of its storage.
+                assert isinstance(value, kinds.History)
+                owner = source.const(autograd_base, "autograd_base")
+                base, of_other = (f"{owner}({tensors[i]})" for i in value.positions)
+                source.refuse_if(f"({base} is {of_other}) is not {value.is_one}")
+            case Kind.ADDRESS:
+                source.refuse_if(f"id({tensors[int(fact.within)]}) != {value}")
+            case (
+                Kind.STRUCTURE | Kind.MODE | Kind.CLASS | Kind.IDENTITY | Kind.VALUE | Kind.CODE | Kind.STANDS
+                | Kind.OBJECT | Kind.LENGTH | Kind.KEYS | Kind.LIMIT | Kind.NAMES | Kind.CHILDREN | Kind.HOOKS
+                | Kind.TENSOR | Kind.SAME | Kind.NUMBER | Kind.BEGINNING | Kind.TWICE | Kind.GRADIENTS
+            ):  # fmt: skip
+                pass
+            case _:
+                assert_never(fact.kind)
 
 
 def _refuse_other_storages(source: GuardedSource, storages: kinds.Storages, leaves: Sequence[str]) -> None:
