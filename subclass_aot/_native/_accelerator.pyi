@@ -49,9 +49,8 @@ class Recipe:
     ) -> Recipe: ...
     def __call__(self, *inner: Any) -> torch.Tensor: ...
 
-Layout = tuple[tuple[str, ...], tuple[Description, ...], Mapping[str, object], tuple[str, ...], int]
-"""The names of inner tensors and what these are; constant attributes; attributes that are None; the storage offset, or
-0 where it is not compared."""
+Layout = tuple[tuple[str, ...], tuple[Description, ...], Mapping[str, object], tuple[str, ...]]
+"""The names of inner tensors and what these are; constant attributes; attributes that are None."""
 Description = tuple[bool | None, Layout | None]
 """Whether a tensor is a leaf of autograd's graph, or None; of a wrapper, what it is made of."""
 

@@ -93,6 +93,18 @@ HOW_HOOKS_RUN = (
 )  # fmt: skip
 """What every module notes of its hooks: of the same kind."""
 
+hooks_of_all: tuple[dict[int, Any], ...] = (
+    torch.nn.modules.module._global_forward_pre_hooks, torch.nn.modules.module._global_forward_hooks,
+    torch.nn.modules.module._global_backward_pre_hooks, torch.nn.modules.module._global_backward_hooks,
+)  # fmt: skip
+"""The hooks of every module of the process, by their numbers. Public are only the functions that register one."""
+
+how_hooks_of_all_run: tuple[dict[int, bool], ...] = (
+    torch.nn.modules.module._global_forward_hooks_with_kwargs,
+    torch.nn.modules.module._global_forward_hooks_always_called,
+)
+"""What torch notes of these."""
+
 LISTS_OF_WEIGHTS = ("_flat_weights", "_flat_weight_refs")
 """Lists in which recurrent layers of torch have their parameters once more. When a name goes, so does it here."""
 

@@ -54,14 +54,14 @@ class Kind(enum.Enum):
     """At which other place the same tensor stands."""
     NUMBER = "number"
     """A number that the function changes itself, and that is a symbol."""
+    LEAF = "leaf of autograd"
+    """Whether a tensor is a leaf of autograd's graph: an in-place write means another thing on one."""
     VIEW = "view"
     """How autograd lets a view be written."""
     STORAGE = "storage"
     """Which leaves share memory."""
-    OFFSET = "offset"
-    """Where a leaf that shares memory begins in its storage."""
     BEGINNING = "storage offset"
-    """Where a tensor begins in its storage: a wrapper, and any of which the program reads it."""
+    """Where a tensor begins in its storage: a wrapper, a leaf that shares memory, any of which the program reads it."""
     DATA = "values"
     """The values of a tensor, if they were read while tracing."""
     BYTES = "bytes"
@@ -177,6 +177,18 @@ class Hooks(NamedTuple):
         how = [[name for name, note in notes.items() if note is True or note and number in note] for number in hooks]
         return Hooks(tuple(hooks), tuple(map(Code.of, hooks.values())), tuple(map(" ".join, how)))
 
+    @staticmethod
+    def of_all() -> Hooks:
+        """Reads those that every module of the process has, but for those that this library sets while it traces."""
+        tables, notes = _torch.modules.hooks_of_all, _torch.modules.how_hooks_of_all_run
+        found = [
+            (number, Code.of(hook), f"{kind} {[number in note for note in notes]}")
+            for kind, table in enumerate(tables)
+            for number, hook in table.copy().items()
+            if not getattr(hook, "__module__", "").startswith("subclass_aot.")
+        ]
+        return Hooks(*zip(*found, strict=True)) if found else Hooks((), (), ())
+
 
 class Storages(NamedTuple):
     """The leaves that share memory, and those that do not.
@@ -225,6 +237,9 @@ class Context:
 Number = int | str
 """A size or stride; where it is a symbol, its text."""
 
+RAGGED = "ragged"
+"""The size of a ragged dimension, which is no number."""
+
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
@@ -238,7 +253,6 @@ class Metadata:
         device: Its device.
         layout: Its layout.
         requires_grad: Whether autograd wants a gradient.
-        is_leaf: Whether it is a leaf of autograd's graph; None where that makes no difference.
         dispatch_keys: What else torch knows of it, such as whether it was made in inference mode.
         is_inference: Whether it was.
         inner: What a wrapper is made of, by name.
@@ -253,7 +267,6 @@ class Metadata:
     device: torch.device
     layout: torch.layout
     requires_grad: bool
-    is_leaf: bool | None
     dispatch_keys: str
     is_inference: bool
     inner: tuple[tuple[str, Inner], ...] = ()
@@ -295,7 +308,8 @@ class Fact(NamedTuple):
         value: What is so.
         of_call: Whether the arguments of a call bring it, and not the function.
         within: What tells it from another one of that place and kind: two objects may be called by one name. Of a
-            tensor of the call its position, of a leaf its number.
+            tensor of the call its position, and of what is in one the path from there; of values and bytes the number
+            of the leaf.
     """
 
     place: str

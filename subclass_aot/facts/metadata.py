@@ -10,20 +10,19 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.declaration import attributes_of
 from subclass_aot.facts.constants import constant
-from subclass_aot.facts.fact import Code, Constant, Context, Inner, Metadata, Number, Parts
+from subclass_aot.facts.fact import RAGGED, Code, Constant, Context, Inner, Metadata, Number, Parts
 from subclass_aot.flatten import ContainerMeta, SubclassCreationMeta
 
 
-def metadata_of(tensor: torch.Tensor, path: str, places: Mapping[str, str], is_leaf: bool | None = None) -> Metadata:
+def metadata_of(tensor: torch.Tensor, path: str, places: Mapping[str, str]) -> Metadata:
     """Describes a tensor, inner tensors and context included.
 
     Args:
         tensor: The tensor.
         path: Where it stands.
         places: Sizes and strides that are symbols, such as `args[0].size(1)`, and what is said instead.
-        is_leaf: Whether it is a leaf of autograd's graph; None where that makes no difference.
     """
-    strides = tensor.stride() if tensor.layout is torch.strided else ()
+    strides = tensor.stride() if tensor.layout in (torch.strided, torch.jagged) else ()
     is_wrapper = _torch.wrappers.is_traceable_wrapper_subclass(tensor)
     inner: tuple[tuple[str, Inner], ...] = ()
     context: Context | tuple[tuple[str, Constant], ...] = ()
@@ -35,13 +34,13 @@ def metadata_of(tensor: torch.Tensor, path: str, places: Mapping[str, str], is_l
     return Metadata(
         Code.of(type(tensor)), _numbers(tensor.shape, f"{path}.size", places),
         _numbers(strides, f"{path}.stride", places), tensor.dtype, tensor.device, tensor.layout, tensor.requires_grad,
-        is_leaf, str(_torch.wrappers.dispatch_keys(tensor)), tensor.is_inference(), inner, context,
+        str(_torch.wrappers.dispatch_keys(tensor)), tensor.is_inference(), inner, context,
     )  # fmt: skip
 
 
 def _numbers(numbers: Sequence[Any], place: str, places: Mapping[str, str]) -> tuple[Number, ...]:
     """Returns sizes or strides. One that is no number, as that of a ragged dimension, belongs to its tensor alone."""
-    found = [n if type(n) is int else "ragged" for n in numbers]
+    found = [n if type(n) is int else RAGGED for n in numbers]
     if not places:
         return tuple(found)
     return tuple([places.get(f"{place}({dim})", n) for dim, n in enumerate(found)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +15,7 @@ from subclass_aot.aliasing import autograd_base, has_storage, storage_groups
 from subclass_aot.call import ArgumentPlace, Arguments, HeldPlace, ModulePlace, Place
 from subclass_aot.facts.code import read_once
 from subclass_aot.facts.constants import constant
-from subclass_aot.facts.fact import Code, Fact, Facts, History, Kind, Storages
+from subclass_aot.facts.fact import Code, Fact, Facts, History, Hooks, Kind, Storages
 from subclass_aot.facts.metadata import metadata_of
 from subclass_aot.facts.modes import MODES, Modes
 from subclass_aot.facts.of_objects import ObjectReader
@@ -33,7 +33,9 @@ def facts_of(arguments: Arguments, state: Modes, scope: Scope = Scope()) -> Fact
         scope: What of it counts.
     """
     with read_once():
-        return tuple(_Reader(arguments.with_views(scope.views), state, scope).read())
+        reader = _Reader(arguments.with_views(scope.views), state, scope)
+        reader.read()
+    return tuple(reader.found)
 
 
 def relations_of(arguments: Arguments, scope: Scope) -> Facts:
@@ -44,7 +46,9 @@ def relations_of(arguments: Arguments, scope: Scope) -> Facts:
         arguments: The call, in which what stands for views is a view by now.
         scope: What of it counts.
     """
-    return tuple(_Reader(arguments, (), scope).relations())
+    reader = _Reader(arguments, (), scope)
+    reader.relations()
+    return tuple(reader.found)
 
 
 class _Reader:
@@ -55,6 +59,7 @@ class _Reader:
         self.state = state
         self.scope = scope
         self.places = dict(scope.places)
+        self.found: list[Fact] = []
 
     @cached_property
     def origins(self) -> _Origins:
@@ -85,26 +90,28 @@ class _Reader:
         position, inside = self.places_of_leaves[leaf]
         return self.arguments.path_of(position) + inside
 
-    def read(self) -> Iterator[Fact]:
-        """Yields the facts, those that are cheap and often differ first."""
+    def read(self) -> None:
+        """Notes the facts, those that are cheap and often differ first."""
         arguments = self.arguments
-        yield Fact("structure of the arguments", Kind.STRUCTURE, _structure(arguments.treespec))
+        self.found.append(Fact("structure of the arguments", Kind.STRUCTURE, _structure(arguments.treespec)))
         for name, mode in zip(MODES, self.state, strict=True):
-            yield Fact(name, Kind.MODE, constant(mode))
+            self.found.append(Fact(name, Kind.MODE, constant(mode)))
         if arguments.with_grad:
-            yield Fact("gradients of the inputs", Kind.GRADIENTS, None)
+            self.found.append(Fact("gradients of the inputs", Kind.GRADIENTS, None))
         for name, part in arguments.held:
             if arguments.objects.position_of(part) is None:
-                yield Fact(name, Kind.VALUE, constant(part), False)
-        yield from self.objects()
+                self.found.append(Fact(name, Kind.VALUE, constant(part), False))
+        self.found += self.objects()
+        if arguments.modules and any(_torch.modules.hooks_of_all):
+            self.found.append(Fact("hooks of all modules", Kind.HOOKS, Hooks.of_all(), False))
         for path, module in arguments.modules:
-            yield from self.module(path, module)
-        yield from self.tensors()
-        yield from self.bases()
-        yield from self.relations()
+            self.module(path, module)
+        self.tensors()
+        self.bases()
+        self.relations()
         if self.scope.lists:
             twice = tuple(sorted(arguments.passed_twice.values()))
-            yield Fact("the lists and dicts that are passed twice", Kind.TWICE, twice)
+            self.found.append(Fact("the lists and dicts that are passed twice", Kind.TWICE, twice))
 
     def objects(self) -> list[Fact]:
         """Lists what objects are and hold. Of some tensors, only the attributes that the scope names count."""
@@ -116,82 +123,83 @@ class _Reader:
         of_holders = {i: asked[position] for i, position in tensors if position in asked}
         return ObjectReader(arguments.objects, self.origins.objects, self.scope.written, of_holders).read()
 
-    def module(self, path: str, module: torch.nn.Module) -> Iterator[Fact]:
-        """Yields what a module has by name; the tensors and the submodules have facts of their own."""
+    def module(self, path: str, module: torch.nn.Module) -> None:
+        """Notes what a module has by name; the tensors and the submodules have facts of their own."""
         of_call = self.origins.of_module(module)
         tables = (("parameters", _torch.modules.parameters_of(module)), ("buffers", _torch.modules.buffers_of(module)))
-        names = tuple((kind, *sorted((name, x is None) for name, x in table.items())) for kind, table in tables)
-        yield Fact(path, Kind.NAMES, names, of_call)
+        names = tuple((kind, *[(name, x is None) for name, x in table.items()]) for kind, table in tables)
+        self.found.append(Fact(path, Kind.NAMES, names, of_call))
         paths = {id(known): where for where, known in reversed(self.arguments.modules)}
-        children = sorted((name, paths.get(id(child))) for name, child in _torch.modules.submodules_of(module).items())
-        yield Fact(path, Kind.CHILDREN, tuple(children), of_call)
+        children = [(name, paths.get(id(child))) for name, child in _torch.modules.submodules_of(module).items()]
+        self.found.append(Fact(path, Kind.CHILDREN, tuple(children), of_call))
 
-    def tensors(self) -> Iterator[Fact]:
-        """Yields the metadata of each tensor, or at which other place it stands."""
-        arguments, count = self.arguments, len(self.arguments.values)
+    def tensors(self) -> None:
+        """Notes the metadata of each tensor, or at which other place it stands."""
+        arguments = self.arguments
         every = (*arguments.values, *arguments.views)
         for place, position in arguments.placed:
             path, tensor, of_call = place.path, every[position], self.origins.of_place(place)
             first = arguments.path_of(position)
             if path in arguments.changing:
-                yield Fact(path, Kind.NUMBER, self.places.get(f"{path}.size(0)", str(tensor.size(0))), of_call)
+                text = self.places.get(f"{path}.size(0)", str(tensor.size(0)))
+                self.found.append(Fact(path, Kind.NUMBER, text, of_call, str(position)))
             elif first != path:
-                yield Fact(path, Kind.SAME, first, of_call)
+                self.found.append(Fact(path, Kind.SAME, first, of_call))
             else:
-                differentiates = self.scope.differentiates and tensor.requires_grad and position < count
-                is_leaf = tensor.is_leaf if differentiates else None
-                yield Fact(path, Kind.TENSOR, metadata_of(tensor, path, self.places, is_leaf), of_call)
+                metadata = metadata_of(tensor, path, self.places)
+                self.found.append(Fact(path, Kind.TENSOR, metadata, of_call, str(position)))
 
-    def bases(self) -> Iterator[Fact]:
-        """Yields the metadata of tensors of which only views are passed."""
+    def bases(self) -> None:
+        """Notes the metadata of tensors of which only views are passed."""
         arguments = self.arguments
         given = {position for _, position in arguments.placed}
         for position, value in enumerate(arguments.values):
             if position not in given:  # only views of it are passed
                 path = arguments.path_of(position)
-                is_leaf = value.is_leaf if self.scope.differentiates and value.requires_grad else None
-                yield Fact(path, Kind.TENSOR, metadata_of(value, path, self.places, is_leaf))
+                self.found.append(Fact(path, Kind.TENSOR, metadata_of(value, path, self.places), within=str(position)))
 
-    def relations(self) -> Iterator[Fact]:
-        """Yields what counts of the memory of tensors, and what they have to do with one another and with objects."""
+    def relations(self) -> None:
+        """Notes what counts of the memory of tensors, and what they have to do with one another and with objects."""
         arguments = self.arguments
-        yield from self.data()
-        yield from self.beginnings()
+        for position, value in enumerate(arguments.values if self.scope.differentiates else ()):
+            if value.requires_grad:
+                of_call = self.origins.of_place(arguments.place_of(position)[0])
+                self.found.append(Fact(arguments.path_of(position), Kind.LEAF, value.is_leaf, of_call, str(position)))
+        self.data()
+        self.beginnings()
         views = zip(arguments.views, arguments.view_of, arguments.paths_of_views, strict=True)
         for position, (view, base, path) in enumerate(views, len(arguments.values)):
             rules = _torch.autograd.view_rules(view) if _torch.autograd.is_view(view) else None
-            yield Fact(path, Kind.VIEW, (rules, arguments.path_of(base)), within=str(position))
+            self.found.append(Fact(path, Kind.VIEW, (rules, arguments.path_of(base)), within=str(position)))
         if self.scope.writes:
-            yield from self.memory()
+            self.memory()
         for position, number in arguments.identified.items():
-            yield Fact(arguments.path_of(position), Kind.ADDRESS, number, within=str(position))
+            self.found.append(Fact(arguments.path_of(position), Kind.ADDRESS, number, within=str(position)))
 
-    def beginnings(self) -> Iterator[Fact]:
-        """Yields where tensors begin of which the program reads it; and where wrappers say that they begin, which
-        results that are made like them say, too.
-        """
-        arguments, read, counts = self.arguments, self.scope.beginnings, self.scope.offsets
-        wanted = None if counts is None else {position for position, _ in (*counts, *read)}
-        if wanted == set():  # most programs read none
+    def beginnings(self) -> None:
+        """Notes where tensors begin of which that counts, wherever they are; by default where wrappers do."""
+        arguments, counts = self.arguments, self.scope.beginnings
+        if counts == ():  # of most programs
             return
         values, metas = (*arguments.values, *arguments.views), (*arguments.plan.metas, *self.views[0].metas)
-        for position in range(len(values)) if wanted is None else sorted(wanted & {*range(len(values))}):
+        positions = range(len(values)) if counts is None else sorted({position for position, _ in counts})
+        for position in positions[: len(values)]:
             path, of_call = arguments.path_of(position), self.origins.of_place(arguments.place_of(position)[0])
             for inside, part, meta in walk(values[position], metas[position]):
-                if (position, inside) in read:
-                    yield Fact(path + inside, Kind.BEGINNING, part.storage_offset(), of_call, f"{position}{inside}")
-                elif isinstance(meta, SubclassCreationMeta) and (counts is None or (position, inside) in counts):
-                    yield Fact(path + inside, Kind.BEGINNING, meta.storage_offset, of_call)
+                is_wrapper = isinstance(meta, SubclassCreationMeta)
+                if is_wrapper if counts is None else (position, inside) in counts:
+                    begin, within = part.storage_offset(), f"{position}{inside}"
+                    self.found.append(Fact(path + inside, Kind.BEGINNING, begin, of_call, within))
 
-    def data(self) -> Iterator[Fact]:
-        """Yields the values that were read while tracing."""
+    def data(self) -> None:
+        """Notes the values that were read while tracing."""
         for number in self.scope.data:
             leaf = self.leaves[number] if number < len(self.leaves) else None
             if isinstance(leaf, torch.Tensor) and not leaf.is_meta:
-                yield Fact(self.path_of(number), Kind.DATA, constant(leaf.tolist()), within=str(number))
+                self.found.append(Fact(self.path_of(number), Kind.DATA, constant(leaf.tolist()), within=str(number)))
 
-    def memory(self) -> Iterator[Fact]:
-        """Yields which leaves share memory, how they lie in it, and which tensors have one history."""
+    def memory(self) -> None:
+        """Notes which leaves share memory, how they lie in it, and which tensors have one history."""
         leaves = self.leaves
         shared = storage_groups(leaves)
         together = {slot for group in shared for slot in group}
@@ -201,24 +209,27 @@ class _Reader:
         # One of each group stands for it: storages that were two are two.
         alone = [slot for slot, leaf in enumerate(leaves) if has_storage(leaf) and slot not in together]
         alone += [group[0] for group in groups if has_storage(leaves[group[0]])]
-        yield Fact("leaves that share storage", Kind.STORAGE, Storages(tuple(shared), tuple(alone)))
+        self.found.append(Fact("leaves that share storage", Kind.STORAGE, Storages(tuple(shared), tuple(alone))))
         for group in groups:
             for slot in group:
-                if self.places_of_leaves[slot] not in self.scope.beginnings:
-                    yield Fact(self.path_of(slot), Kind.OFFSET, leaves[slot].storage_offset(), within=str(slot))
+                position, inside = self.places_of_leaves[slot]
+                if (position, inside) not in (self.scope.beginnings or ()):
+                    begin, within = leaves[slot].storage_offset(), f"{position}{inside}"
+                    self.found.append(Fact(self.path_of(slot), Kind.BEGINNING, begin, within=within))
             first = group[0]
-            yield Fact(self.path_of(first), Kind.BYTES, leaves[first].untyped_storage().nbytes(), within=str(first))
-        yield from self.histories(shared)
+            size = leaves[first].untyped_storage().nbytes()
+            self.found.append(Fact(self.path_of(first), Kind.BYTES, size, within=str(first)))
+        self.histories(shared)
 
-    def histories(self, groups: Sequence[tuple[int, ...]]) -> Iterator[Fact]:
-        """Yields which tensors that share memory have one history, where autograd sees that one is written."""
+    def histories(self, groups: Sequence[tuple[int, ...]]) -> None:
+        """Notes which tensors that share memory have one history, where autograd sees that one is written."""
         arguments, slots = self.arguments, self.arguments.plan.index_map.slots
         written = self.scope.seen_by_autograd
         for group in groups:
             positions = sorted({slots[s].outer for s in group if s < len(slots)})
             for i, j in ((i, j) for i in positions for j in positions if i != j and (written is None or i in written)):
                 one = autograd_base(arguments.values[i]) is autograd_base(arguments.values[j])
-                yield Fact(arguments.path_of(i), Kind.HISTORY, History(arguments.path_of(j), (i, j), one))
+                self.found.append(Fact(arguments.path_of(i), Kind.HISTORY, History(arguments.path_of(j), (i, j), one)))
 
 
 def _structure(treespec: optree.PyTreeSpec) -> tuple[Any, ...]:

@@ -10,7 +10,7 @@ import torch
 from subclass_aot.facts.constants import constant, hash_of
 from subclass_aot.facts.fact import Code, Constant, Fact, Hooks, Itself, Kind, Linked, Value
 from subclass_aot.objects import Entries, Holder, Objects, nodes
-from subclass_aot.tables import HOOKS, Table
+from subclass_aot.tables import HOOKS, MODULE_TABLES, Table
 
 
 class ObjectReader:
@@ -82,7 +82,7 @@ class ObjectReader:
         elif kind == "elements":
             self._found.append(Fact(path, Kind.LENGTH, len(entries), of_call, within))
         elif kind != "keys":
-            in_order = kind in ("items", "weakly")
+            in_order = kind in ("items", "weakly", *MODULE_TABLES)
             keys = [key for key, _ in entries if not isinstance(key, nodes.TensorAt)]
             names = constant(tuple(keys)) if in_order else Constant(tuple(sorted(map(str, keys))))
             self._found.append(Fact(path, Kind.KEYS, names, of_call, within))

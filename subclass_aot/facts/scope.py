@@ -26,9 +26,9 @@ class Scope(NamedTuple):
         lists: Whether a call changes lists or dicts.
         written: The paths of objects into which the program puts something.
         absent: The positions of tensors of whose attributes only a few count, and these. See Note [Absent attributes].
-        offsets: The wrappers of which it counts where they say that they begin: positions, and paths from there; None
-            for all of them. Results that are made like one have its beginning, if that is not zero.
-        beginnings: The tensors of which the program reads where they begin: positions, and paths from there.
+        beginnings: The tensors of which it counts where they begin, by their positions and the paths from there: those
+            of which the program reads it, and wrappers that begin later than at zero, as results do that are made like
+            one. None for all wrappers.
         data: The leaves of which the values count, by their numbers.
         places: The sizes and strides that are symbols, such as `args[0].size(1)`, each with its text.
     """
@@ -42,8 +42,7 @@ class Scope(NamedTuple):
     lists: bool = True
     written: tuple[str, ...] = ()
     absent: tuple[tuple[int, tuple[str, ...]], ...] = ()
-    offsets: tuple[tuple[int, str], ...] | None = None
-    beginnings: tuple[tuple[int, str], ...] = ()
+    beginnings: tuple[tuple[int, str], ...] | None = None
     data: tuple[int, ...] = ()
     places: tuple[tuple[str, str], ...] = ()
 
@@ -51,6 +50,7 @@ class Scope(NamedTuple):
     def of(signature: JointSignature) -> Scope:
         """Reads it off a signature."""
         mutations, changes, assumed = signature.mutations, signature.changes, signature.assumptions
+        begins = {(position, path) for position, path, _ in assumed.beginnings}
         return Scope(
             views=tuple(signature.views),
             writes=mutations.mutates_data,
@@ -59,8 +59,7 @@ class Scope(NamedTuple):
             differentiates=signature.grad_modes[0] or signature.needs_backward,
             lists=any(change.table.kind in ("elements", "items") for change in changes),
             absent=assumed.absent,
-            offsets=tuple(_that_begin_later(signature)),
-            beginnings=tuple((position, path) for position, path, _ in assumed.beginnings),
+            beginnings=tuple(sorted(begins.union(_that_begin_later(signature)))),
             data=tuple(signature.leaf_numbers[slot] for slot, _ in assumed.read),
             places=tuple(_symbolic_places(signature).items()),
             written=tuple(sorted({change.path for change in changes})),

@@ -27,7 +27,7 @@ from subclass_aot.facts.fact import (
 from subclass_aot.tables import vars_of_number
 from subclass_aot.weak import is_weak
 
-_QUIET = frozenset({Kind.IDENTITY, Kind.OBJECT, Kind.KEYS, Kind.NAMES, Kind.CHILDREN, Kind.ADDRESS})
+_QUIET = frozenset({Kind.IDENTITY, Kind.OBJECT, Kind.KEYS, Kind.NAMES, Kind.CHILDREN, Kind.ADDRESS, Kind.LEAF})
 """What is said only if nothing else is: mostly something differs inside, too."""
 
 
@@ -96,7 +96,9 @@ def _name(fact: Fact) -> str:
             return f"{fact.kind.value} of {place}"
         case Kind.VIEW:
             return f"how autograd has {place}"
-        case Kind.OFFSET | Kind.BEGINNING:
+        case Kind.LEAF:
+            return f"{place}.is_leaf"
+        case Kind.BEGINNING:
             return f"storage offset of {place}"
         case Kind.DATA:
             return f"values of {place}"
@@ -156,7 +158,7 @@ def words_of(fact: Fact) -> str:
             return f"a view of {value[1]}, {str(value[0]).rpartition('.')[2]}"
         case Kind.TWICE:
             return ", ".join(value) or "none"  # type: ignore[arg-type]
-        case Kind.NAMES | Kind.CHILDREN | Kind.LENGTH | Kind.NUMBER | Kind.OFFSET | Kind.BEGINNING | Kind.BYTES:
+        case Kind.NAMES | Kind.CHILDREN | Kind.LENGTH | Kind.NUMBER | Kind.LEAF | Kind.BEGINNING | Kind.BYTES:
             return str(value)
         case Kind.ADDRESS:
             return f"{value:#x}"
@@ -195,10 +197,10 @@ def text_of_metadata(metadata: Metadata) -> str:
     name = kind.__name__ if kind in (torch.Tensor, torch.nn.Parameter) else f"{kind.__module__}.{kind.__qualname__}"
     dtype = str(metadata.dtype).removeprefix("torch.")
     text = f"{name} {dtype}[{', '.join(map(str, metadata.size))}] on {metadata.device}"
-    if metadata.stride and metadata.stride != _packed(metadata.size):
+    if metadata.layout is torch.strided and metadata.stride != _packed(metadata.size):
         text += f" stride ({', '.join(map(str, metadata.stride))})"
     if metadata.requires_grad:
-        text += " requires_grad" + (" non-leaf" if metadata.is_leaf is False else "")
+        text += " requires_grad"
     if metadata.is_inference:
         text += " of inference mode"
     if metadata.inner or metadata.context:

@@ -3,75 +3,49 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import assert_never
 
 from subclass_aot import _torch
 from subclass_aot.aliasing import autograd_base
 from subclass_aot.codegen import GuardedSource
-from subclass_aot.facts import Facts, Kind
+from subclass_aot.facts import Fact, Kind
 from subclass_aot.facts import fact as kinds
-from subclass_aot.signature import JointSignature
 
 
-def autograd_leaves(signature: JointSignature) -> dict[int, bool]:
-    """Says which inputs are leaves of autograd's graph: in-place writes mean another thing on a leaf than on others.
-
-    Args:
-        signature: The signature.
-
-    Returns:
-        For the position of each input of which that is compared, whether it is a leaf.
-    """
-    matters = signature.grad_modes[0] or signature.needs_backward
-    return {i: given.is_leaf for i, given in enumerate(signature.inputs) if given.requires_grad and matters}
-
-
-def refuse_other_autograd_leaves(
-    source: GuardedSource, signature: JointSignature, values: Sequence[str], compared: Container[int] = ()
+def refuse_other_relations(
+    source: GuardedSource, facts: Iterable[Fact], tensors: Sequence[str], leaves: Mapping[str, str]
 ) -> None:
-    """Compares which inputs are leaves of autograd's graph.
-
-    Args:
-        source: The guard.
-        signature: The signature.
-        values: Expressions of its values.
-        compared: The positions of those that were compared before.
-    """
-    for i, is_leaf in autograd_leaves(signature).items():
-        if i not in compared:
-            source.refuse_if(f"{values[i]}.is_leaf is not {is_leaf}")
-
-
-def refuse_other_relations(source: GuardedSource, facts: Facts, tensors: Sequence[str], leaves: Sequence[str]) -> None:
     """Writes those facts of a call that `relations_of` lists; the others are compared where something is read.
 
     Args:
         source: The guard.
         facts: The facts.
         tensors: The expressions of values, then of views.
-        leaves: Those of their leaves.
+        leaves: Those of their leaves in order, each by the position of its tensor and the path from there.
     """
+    ordered = list(leaves.values())
     for fact in facts:
         value = fact.value
         match fact.kind:
+            case Kind.LEAF:
+                source.refuse_if(f"{tensors[int(fact.within)]}.is_leaf is not {value}")
             case Kind.VIEW:
                 rules = source.const(_torch.autograd.view_rules, "view_rules")
                 assert isinstance(value, tuple)
                 source.refuse_if(f"{rules}({tensors[int(fact.within)]}) != {source.const(value[0], 'rules')}")
             case Kind.STORAGE:
                 assert isinstance(value, kinds.Storages)
-                _refuse_other_storages(source, value, leaves)
+                _refuse_other_storages(source, value, ordered)
             case Kind.DATA:
                 assert isinstance(value, kinds.Constant)
-                source.refuse_if(f"{leaves[int(fact.within)]}.tolist() != {source.const(value.value, 'values')}")
-            case Kind.BEGINNING if fact.within:
+                source.refuse_if(f"{ordered[int(fact.within)]}.tolist() != {source.const(value.value, 'values')}")
+            case Kind.BEGINNING:  # how those overlap that share memory is part of the graph
                 position, path = re.fullmatch(r"(\d+)(.*)", fact.within).groups()  # type: ignore[union-attr]
-                source.refuse_if(f"{tensors[int(position)]}{path}.storage_offset() != {value}")
-            case Kind.OFFSET:  # how they overlap is part of the graph
-                source.refuse_if(f"{leaves[int(fact.within)]}.storage_offset() != {value}")
+                tensor = leaves.get(fact.within, f"{tensors[int(position)]}{path}")
+                source.refuse_if(f"{tensor}.storage_offset() != {value}")
             case Kind.BYTES:
-                source.refuse_if(f"{leaves[int(fact.within)]}.untyped_storage().nbytes() != {value}")
+                source.refuse_if(f"{ordered[int(fact.within)]}.untyped_storage().nbytes() != {value}")
             case Kind.HISTORY:
                 # A write that autograd sees reaches the views of one tensor, and no others of its storage.
                 assert isinstance(value, kinds.History)
@@ -83,7 +57,7 @@ def refuse_other_relations(source: GuardedSource, facts: Facts, tensors: Sequenc
             case (
                 Kind.STRUCTURE | Kind.MODE | Kind.CLASS | Kind.IDENTITY | Kind.VALUE | Kind.CODE | Kind.STANDS
                 | Kind.OBJECT | Kind.LENGTH | Kind.KEYS | Kind.LIMIT | Kind.NAMES | Kind.CHILDREN | Kind.HOOKS
-                | Kind.TENSOR | Kind.SAME | Kind.NUMBER | Kind.BEGINNING | Kind.TWICE | Kind.GRADIENTS
+                | Kind.TENSOR | Kind.SAME | Kind.NUMBER | Kind.TWICE | Kind.GRADIENTS
             ):  # fmt: skip
                 pass
             case _:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import dataclasses
 import enum
 import types
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from subclass_aot.bytecode import attributes_read
-from subclass_aot.declaration import Declaration, attributes_of
+from subclass_aot.declaration import Declaration
+from subclass_aot.facts.fact import Metadata
 from subclass_aot.flatten import SubclassCreationMeta
-from subclass_aot.objects import kept, same_constant
+from subclass_aot.objects import same_constant
 
 
-def constants_of(wrapper: torch.Tensor, meta: SubclassCreationMeta) -> dict[str, object] | None:
+def constants_of(wrapper: torch.Tensor, metadata: Metadata) -> Mapping[str, object] | None:
     """Finds the attributes that give the context of a wrapper; None where only its class can.
 
     A class that is declared has its context in attributes. The `__tensor_flatten__` of another may be so simple that it
@@ -23,28 +25,28 @@ def constants_of(wrapper: torch.Tensor, meta: SubclassCreationMeta) -> dict[str,
 
     Args:
         wrapper: The wrapper.
-        meta: How it is made.
+        metadata: Its metadata.
     """
-    attributes = attributes_of(meta.cls)
-    if attributes is not None:
-        return {name: kept(value) for name, value in attributes(tuple(meta.attrs), meta.context).items()}
-    flatten = getattr(meta.cls, "__tensor_flatten__", None)
-    if not isinstance(flatten, types.FunctionType) or hasattr(meta.cls, "__metadata_guard__"):
+    if isinstance(metadata.context, tuple):
+        return {name: constant.value for name, constant in metadata.context}
+    cls = metadata.cls.thing
+    flatten = getattr(cls, "__tensor_flatten__", None)
+    if not isinstance(flatten, types.FunctionType) or hasattr(cls, "__metadata_guard__"):
         return None
     read = attributes_read(flatten.__code__)
-    if read is None or meta.cls.__getattribute__ is not torch.Tensor.__getattribute__:
+    if read is None or cls.__getattribute__ is not torch.Tensor.__getattribute__:
         return None
     held = vars(wrapper)
-    if not all(name in held and not hasattr(meta.cls, name) and is_constant(held[name]) for name in read):
+    if not all(name in held and not hasattr(cls, name) and is_constant(held[name]) for name in read):
         return None
     return {name: held[name] for name in read}
 
 
-def absent_fields(meta: SubclassCreationMeta) -> tuple[str, ...]:
+def absent_fields(metadata: Metadata) -> tuple[str, ...]:
     """Finds the optional fields of a declared class that hold nothing."""
-    declaration = Declaration.of(meta.cls)
+    declaration, present = Declaration.of(metadata.cls.thing), dict(metadata.inner)
     fields = declaration.fields.values() if declaration is not None else ()
-    return tuple(field.name for field in fields if field.kind == "optional" and field.name not in meta.attrs)
+    return tuple(field.name for field in fields if field.kind == "optional" and field.name not in present)
 
 
 def same_layout_of_any_size(tensor: Any, meta: SubclassCreationMeta) -> bool:

@@ -16,15 +16,12 @@ from weakref import WeakSet
 import optree
 import torch
 
-from subclass_aot import hooks
+from subclass_aot import _torch, hooks
 from subclass_aot.call import ArgumentPlace, Arguments, HeldPlace
 from subclass_aot.codegen import GuardedSource, Source
-from subclass_aot.facts import Facts, Modes
-from subclass_aot.guards.aliasing_guards import (
-    autograd_leaves,
-    refuse_other_autograd_leaves,
-    refuse_other_relations,
-)
+from subclass_aot.facts import Facts, Kind, Modes
+from subclass_aot.flatten import IndexMap
+from subclass_aot.guards.aliasing_guards import refuse_other_relations
 from subclass_aot.guards.lines import Elements
 from subclass_aot.guards.module_guards import refuse_other_modules
 from subclass_aot.guards.static_input_cache import Found, StaticInputCache, positions_to_keep
@@ -101,7 +98,7 @@ def write_guarded(
         options: What else is compared.
         body: Appends what runs, and returns.
     """
-    writer = _GuardWriter(arguments, signature, options.within_dynamo)
+    writer = _GuardWriter(arguments, signature, options.facts, options.within_dynamo)
     read = writer.write_rest(options) if options.within_dynamo else writer.write(options)
     body(writer.source, writer.reads)
     call = writer.source.build()
@@ -113,17 +110,18 @@ def write_guarded(
 class _GuardWriter:
     """Puts the parts of a guard one after the other: what is cheap and often differs comes first."""
 
-    def __init__(self, arguments: Arguments, signature: JointSignature, within_dynamo: bool) -> None:
+    def __init__(self, arguments: Arguments, signature: JointSignature, facts: Facts, within_dynamo: bool) -> None:
         self.arguments = arguments
         self.signature = signature
-        self.patterns = patterns_of(arguments, signature)
+        self.facts = facts
+        self.patterns = patterns_of(arguments, signature, facts)
         self.elements = Elements()
         doc = "Runs what was compiled, or gives MISS if that does not fit the call."
         params = "args, kwargs, leaves, treespec, modes, check_only=False"
         self.source = GuardedSource("call", params, doc, (MISS, "MISS"))
         self.kept = self.positions_to_keep() if hooks.one_call_pays and not within_dynamo else set()
         rest = set(range(len(self.patterns))) - self.kept
-        in_table = {} if within_dynamo else tabled(self.patterns, rest, autograd_leaves(signature))
+        in_table = {} if within_dynamo else tabled(self.patterns, rest, facts)
         self.tensors = self.reading(self.source, in_table)
 
     def reading(self, source: GuardedSource, in_table: dict[int, TabledValue] | None = None) -> TensorGuards:
@@ -157,7 +155,7 @@ class _GuardWriter:
         if kept or (hooks.one_call_pays and held):
             read = self.keep(kept, WeakSet() if options.together is None else options.together)
         else:
-            refuse_other_modules(source, self.arguments.modules)
+            refuse_other_modules(source, self.arguments.modules, options.facts)
         rest = set(everything) - kept
         places = self.arguments.placed
         if not hooks.one_call_pays or any(isinstance(p, HeldPlace) and p.pinned and i in rest for p, i in places):
@@ -192,11 +190,12 @@ class _GuardWriter:
 
     def refuse_other_aliasing(self, facts: Facts, values: list[str], leaves: list[str]) -> None:
         """Compares the memory of tensors, and what they have to do with one another and with autograd."""
-        source, tensors = self.source, self.tensors
-        refuse_other_autograd_leaves(source, self.signature, values, tensors.tabled)
-        count = len(self.signature.index_map.slots)  # symbolic sizes are among these
-        numbered = [*(leaves[slot] for slot in self.signature.leaf_numbers), *leaves[count:]]
-        refuse_other_relations(source, facts, values, numbered)
+        tabled = set(map(str, self.tensors.tabled))  # whose table compares that, too
+        rest = facts if not tabled else [f for f in facts if f.kind is not Kind.LEAF or f.within not in tabled]
+        slots = IndexMap.of([pattern.meta for pattern in self.patterns]).slots if self.arguments.views else None
+        named = zip(slots or self.signature.index_map.slots, leaves, strict=True)
+        at = {f"{slot.outer}{''.join(slot.path)}": leaf for slot, leaf in named if slot.dim is None}
+        refuse_other_relations(self.source, rest, values, at)
 
     def refuse_other_numbers(self) -> None:
         """Compares symbolic sizes with what the trace assumed of them."""
@@ -237,6 +236,8 @@ class _GuardWriter:
         """Finds the values that are read once. Symbolic sizes are read at each call, and their tensors with them."""
         inputs = self.signature.inputs
         positions = positions_to_keep(self.arguments, [given.meta for given in inputs])
+        if self.signature.assumptions.symbols is None:
+            return positions
         return {i for i in positions if not self.patterns[i].is_symbolic}
 
     def keep(self, positions: set[int], together: MutableSet[StaticInputCache]) -> str:
@@ -247,7 +248,7 @@ class _GuardWriter:
         """
         doc = "What is read once and not at each call, or None if it does not fit."
         once = self.reading(GuardedSource("read", "leaves", doc, (None, "None")))
-        refuse_other_modules(once.source, self.arguments.modules)
+        refuse_other_modules(once.source, self.arguments.modules, self.facts)
         once.objects.pinned(self.pinned())
         once.read(positions)
         once.objects.distinct()
@@ -255,7 +256,7 @@ class _GuardWriter:
         order = sorted(positions)
         leaves = [leaf for i in order for leaf in once.leaves_of[i]]
         are_leaves = set(leaves)
-        wrappers = [name for name, _ in once.checked if name not in are_leaves]
+        wrappers = [name for name, *_ in once.checked if name not in are_leaves]
         # An argument of a later call may be the very object that is read once: one, where two were traced.
         alike = self.tensors.objects.alike(once.objects)
         parts = Found(
@@ -268,6 +269,7 @@ class _GuardWriter:
         listed = ", ".join("(" + "".join(f"{name}, " for name in names) + ")" for names in parts)
         once.source.line(f"return {once.source.const(Found, 'Found')}({listed})")
         tables = [getattr(module, name) for _, module in self.arguments.modules for name in (*MODULE_TABLES, *HOOKS)]
+        tables += _torch.modules.hooks_of_all if tables else ()
         self.use(once, order, parts, list(alike), StaticInputCache(once.source.build(), tables, together))
         return str(once.source)
 
@@ -304,9 +306,9 @@ class _GuardWriter:
         tensors.locals.update(zip(order, values, strict=True))
         rest = iter(leaves)
         tensors.leaves_of.update({i: [next(rest) for _ in once.leaves_of[i]] for i in order})
-        value_of = dict(once.checked)
+        checked = {name: (value, fact) for name, value, fact in once.checked}
         now = zip((*leaves, *wrappers), (*parts.leaves, *parts.wrappers), strict=True)
-        tensors.checked = [(new, value_of[old]) for new, old in now]
+        tensors.checked = [(new, *checked[old]) for new, old in now if old in checked]
 
 
 def _refuse_other_classes(tensors: TensorGuards, elements: Elements) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from subclass_aot.codegen import GuardedSource
-from subclass_aot.symbols import Number, Symbols, is_symbolic, plain
+from subclass_aot.symbols import Symbols
 
 Kind = Literal["size", "stride"]
 
@@ -18,14 +18,14 @@ class Read(NamedTuple):
         tensor: The local of the tensor.
         kind: What is read of it.
         dim: The dimension.
-        number: The number that it is.
+        text: What it is: an expression over symbols.
         local: The local that will hold it.
     """
 
     tensor: str
     kind: Kind
     dim: int
-    number: Number
+    text: str
     local: str
 
 
@@ -39,29 +39,22 @@ class SizeGuards:
 
     reads: list[Read] = field(default_factory=list)
 
-    def read(self, source: GuardedSource, tensor: str, kind: Kind, dim: int, number: Number) -> str:
+    def read(self, source: GuardedSource, tensor: str, kind: Kind, dim: int, text: str) -> str:
         """Notes a place; returns the local that will hold the number."""
         local = source.fresh(f"{tensor}_{kind}_{dim}")
-        self.reads.append(Read(tensor, kind, dim, number, local))
+        self.reads.append(Read(tensor, kind, dim, text, local))
         return local
-
-    def known(self, tensor: str, kind: Kind, symints: list[Any]) -> list[int | None]:
-        """Returns sizes or strides with None for symbolic ones, and for nested ints, which are no numbers."""
-        of_tensor = [read for read in self.reads if (read.tensor, read.kind) == (tensor, kind)]
-        symbolic = {read.dim for read in of_tensor if is_symbolic(plain(read.number))}
-        return [None if dim in symbolic or type(number) is not int else number for dim, number in enumerate(symints)]
 
     def write(self, source: GuardedSource, symbols: Symbols) -> None:
         """Appends what reads the sizes, and the assumptions about them. Those may use `math`."""
         bound: set[str] = set()
         late: list[str] = []
-        for tensor, kind, dim, number, local in self.reads:
+        for tensor, kind, dim, text, local in self.reads:
             source.line(f"{local} = {tensor}.{kind}({dim})")
-            text = symbols.text(plain(number))
             if text.isidentifier() and text not in bound:  # the first place of a symbol says what it is
                 bound.add(text)
                 source.line(f"{text} = {local}")
-            else:  # a number that became known, too: another input may be the same tensor, with a symbol there
+            else:
                 late.append(f"{local} != {text}")
         for condition in late:
             source.refuse_if(condition)

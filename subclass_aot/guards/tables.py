@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import torch
 
 from subclass_aot import _torch, hooks
-from subclass_aot.flatten import ContainerMeta, InnerMeta, PlainTensorMeta, SubclassCreationMeta, ValueMeta
+from subclass_aot.facts import Fact, Facts, Kind, words_of
+from subclass_aot.facts.fact import RAGGED, Metadata, Parts
+from subclass_aot.flatten import InnerMeta, PlainTensorMeta, SubclassCreationMeta, ValueMeta
 from subclass_aot.guards.contexts import absent_fields, constants_of
-from subclass_aot.meta import Spec
 from subclass_aot.objects import same_constant
-from subclass_aot.symbols import is_symbolic
 
 Description = tuple[Any, ...]
 """The description of a tensor for the accelerator: see `Description` in `_accelerator.pyi`."""
@@ -28,17 +28,19 @@ class Pattern(NamedTuple):
     Attributes:
         value: The tensor of the call that was traced.
         meta: How it is made of leaves.
-        specs: In flat order the spec of each leaf, opaque inner values and symbolic sizes.
+        fact: Its metadata; of a number that is a symbol, its text; None where nothing of it is compared.
     """
 
     value: torch.Tensor
     meta: ValueMeta
-    specs: Sequence[Any]
+    fact: Metadata | str | None
 
     @property
     def is_symbolic(self) -> bool:
         """Whether some of its sizes are symbols."""
-        return any(is_symbolic(spec) or isinstance(spec, Spec) and spec.solver is not None for spec in self.specs)
+        is_number = isinstance(self.fact, str) and not self.fact.isdigit()
+        numbers = [n for part in _parts(self.fact) for n in (*part.size, *part.stride)]
+        return is_number or any(type(n) is str and n != RAGGED for n in numbers)
 
 
 class TabledValue(NamedTuple):
@@ -46,31 +48,36 @@ class TabledValue(NamedTuple):
 
     Attributes:
         value: The tensor of the call that was traced.
+        metadata: Its metadata.
         description: Its description for the accelerator.
         leaves: How many leaves it has.
     """
 
     value: torch.Tensor
+    metadata: Metadata
     description: Description
     leaves: int
 
 
-def tabled(patterns: Sequence[Pattern], positions: Iterable[int], leaf: dict[int, bool]) -> dict[int, TabledValue]:
+def tabled(patterns: Sequence[Pattern], positions: Iterable[int], facts: Facts) -> dict[int, TabledValue]:
     """Finds the values that a table can compare; without the accelerator there are none.
 
     Args:
         patterns: What the values of a call are compared with.
         positions: Those that are read at each call.
-        leaf: Whether each is a leaf of autograd's graph, where that is compared.
+        facts: The facts of that call, among them which values are leaves of autograd's graph, where that counts.
     """
-    if hooks.make_table is None or not all(_can_be_compared(value, meta) for value, meta, _ in patterns):
+    parts = [part for pattern in patterns for part in _parts(pattern.fact)]
+    if hooks.make_table is None or not all(part.layout is torch.strided for part in parts):
         return {}  # tensors have to differ from one another, so one table compares all of them
+    leaf = {int(fact.within): fact.value for fact in facts if fact.kind is Kind.LEAF}
     found = {}
     for i in sorted(positions):
-        value, meta, _ = patterns[i]
-        description = None if patterns[i].is_symbolic else _describe(value, meta, leaf.get(i))
+        value, meta, metadata = patterns[i]
+        description = _describe(value, meta, metadata, leaf.get(i))
         if description is not None:
-            found[i] = TabledValue(value, description, meta.arg_count)
+            assert isinstance(metadata, Metadata)
+            found[i] = TabledValue(value, metadata, description, meta.arg_count)
     return found
 
 
@@ -101,43 +108,32 @@ def lines_of(names: Sequence[str], values: Sequence[TabledValue]) -> Iterator[st
         values: The values.
     """
     yield "# What `read_leaves` compares, and what it gives the leaves of:"
-    for name, (value, (is_leaf, _), _) in zip(names, values, strict=True):
+    for name, (_, metadata, (is_leaf, _), _) in zip(names, values, strict=True):
         history = {None: "", True: ", a leaf of autograd", False: ", no leaf of autograd"}[is_leaf]
-        asks = ", requires grad" if value.requires_grad else ""
-        text = f"{type(value).__name__} of {value.dtype}, {tuple(value.size())} by {value.stride()}, {value.device}"
-        yield f"#   {name}: {text}{asks}{history}"
+        yield f"#   {name}: {words_of(Fact(name, Kind.TENSOR, metadata))}{history}"
 
 
-def _describe(value: Any, meta: InnerMeta, is_leaf: bool | None) -> Description | None:
+def _describe(value: Any, meta: InnerMeta, fact: object, is_leaf: object = None) -> Description | None:
     """Returns what a value is compared with; None where a table has no means for it."""
+    if not isinstance(fact, Metadata) or not all(type(n) is int for n in (*fact.size, *fact.stride)):
+        return None
     if isinstance(meta, PlainTensorMeta):
-        return (is_leaf, None) if _is_plain(value) else None
-    if not isinstance(meta, SubclassCreationMeta) or not _is_plain(value):
+        return is_leaf, None
+    if not isinstance(meta, SubclassCreationMeta) or meta.symbolic_sizes or meta.symbolic_strides:
         return None
-    inner = tuple(_describe(getattr(value, name), part, None) for name, part in meta.attrs.items())
-    if None in inner:
+    parts = zip(meta.attrs.items(), fact.inner, strict=True)
+    inner = tuple(_describe(getattr(value, name), part, of_part) for (name, part), (_, of_part) in parts)
+    constants = constants_of(value, fact)
+    # A class that is called is called by generated code, which can be read.
+    if None in inner or constants is None or _torch.collectives.waits_when_read(meta.cls):
         return None
-    constants = constants_of(value, meta)
-    if constants is None or _torch.collectives.waits_when_read(
-        meta.cls
-    ):  # its class is called, by generated code, which can be read
-        return None
-    return is_leaf, (tuple(meta.attrs), inner, constants, absent_fields(meta), meta.storage_offset or 0)
+    return is_leaf, (tuple(meta.attrs), inner, constants, absent_fields(fact))
 
 
-def _can_be_compared(value: Any, meta: InnerMeta) -> bool:
-    """Returns whether a table can compare a tensor and all that is in it, whoever reads it."""
-    match meta:
-        case SubclassCreationMeta():
-            inner = [_can_be_compared(getattr(value, name), part) for name, part in meta.attrs.items()]
-            return _is_plain(value) and all(inner)
-        case ContainerMeta():
-            return all(_can_be_compared(value[key], part) for key, part in meta.items.items())
-        case PlainTensorMeta():
-            return _is_plain(value)
-    return True
-
-
-def _is_plain(value: torch.Tensor) -> bool:
-    """Returns whether a tensor has sizes and strides that are numbers, and nothing else."""
-    return value.layout is torch.strided and all(type(n) is int for n in (*value.size(), *value.stride()))
+def _parts(fact: object) -> Iterator[Metadata]:
+    """Yields the metadata of a tensor, and of all that are in it."""
+    if isinstance(fact, Metadata | Parts):
+        for _, part in fact.inner if isinstance(fact, Metadata) else fact.items:
+            yield from _parts(part)
+    if isinstance(fact, Metadata):
+        yield fact

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -12,6 +12,8 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.call import ArgumentPlace, Arguments, HeldPlace, ModulePlace, Place
 from subclass_aot.codegen import GuardedSource
+from subclass_aot.facts import Facts, Kind
+from subclass_aot.facts.fact import RAGGED, Constant, Inner, Metadata, Number, Parts
 from subclass_aot.flatten import (
     AbsentMeta,
     ContainerMeta,
@@ -23,24 +25,20 @@ from subclass_aot.flatten import (
 )
 from subclass_aot.guards.contexts import absent_fields, constants_of, same_layout, same_layout_of_any_size
 from subclass_aot.guards.lines import Elements
-from subclass_aot.guards.size_guards import Kind, SizeGuards
+from subclass_aot.guards.size_guards import Kind as Dims
+from subclass_aot.guards.size_guards import SizeGuards
 from subclass_aot.guards.tables import Pattern, TabledValue, lines_of, make_table
-from subclass_aot.meta import Spec
 from subclass_aot.objects import ObjectGuards, kept, same_constant
 from subclass_aot.signature import JointSignature
-from subclass_aot.symbols import is_symbolic
 
 
-def patterns_of(arguments: Arguments, signature: JointSignature) -> list[Pattern]:
+def patterns_of(arguments: Arguments, signature: JointSignature, facts: Facts) -> list[Pattern]:
     """Returns what the values of a call are compared with, and after these its views."""
-    given = zip(arguments.values, signature.inputs, strict=True)
-    found = [Pattern(value, described.meta, described.specs) for value, described in given]
-    plan, leaves = FlattenPlan.read(arguments.views, where="views")
-    for i, (view, meta) in enumerate(zip(arguments.views, plan.metas, strict=True)):
-        of_view = [leaves[slot] for slot in plan.index_map.flat_of(i)]
-        specs = [Spec.of(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in of_view]
-        found.append(Pattern(view, meta, specs))
-    return found
+    of_tensors: Any = {int(f.within): f.value for f in facts if f.kind in (Kind.TENSOR, Kind.NUMBER)}
+    metas = [given.meta for given in signature.inputs]
+    metas += FlattenPlan.of(arguments.views, where="views").metas
+    values = enumerate((*arguments.values, *arguments.views))
+    return [Pattern(value, metas[i], of_tensors.get(i)) for i, value in values]
 
 
 class TensorGuards:
@@ -57,8 +55,8 @@ class TensorGuards:
     Attributes:
         locals: The expression of each value and view that was read, by position.
         leaves_of: The expressions of its leaves, and of its symbolic sizes.
-        checked: Expressions of tensors whose metadata is still to be compared, each with that of the call that was
-            traced. See `refuse_other_specs`.
+        checked: Expressions of tensors whose metadata is still to be compared, each with the tensor of the call that
+            was traced, and that metadata. See `refuse_other_specs`.
         sizes: Where symbolic sizes were read.
         arguments_at: The expression of each flat argument.
         of_known_class: Those whose classes were compared by then.
@@ -81,7 +79,7 @@ class TensorGuards:
         self.objects = objects
         self.locals: dict[int, str] = {}
         self.leaves_of: dict[int, list[str]] = {}
-        self.checked: list[tuple[str, torch.Tensor]] = []
+        self.checked: list[tuple[str, torch.Tensor, Metadata]] = []
         self.sizes = SizeGuards()
         self.of_known_class: frozenset[str] = frozenset()
         self.tabled = tabled or {}
@@ -128,9 +126,8 @@ class TensorGuards:
             if i in self.tabled:
                 self.leaves_of[i] = list(itertools.islice(given, self.tabled[i].leaves))
                 continue
-            value, meta, specs = self.patterns[i]
             leaves = self.leaves_of[i] = []
-            _Reader(self, leaves, iter(specs)).read(self.locals[i], value, meta)
+            _Reader(self, leaves).read(self.locals[i], *self.patterns[i])
 
     def refuse_by_table(
         self,
@@ -183,90 +180,98 @@ class _Reader:
     Args:
         guards: Of the function that is written.
         leaves: Gets the expressions of leaves.
-        specs: What is left of the specs of the value.
     """
 
-    def __init__(self, guards: TensorGuards, leaves: list[str], specs: Iterator[Any]) -> None:
+    def __init__(self, guards: TensorGuards, leaves: list[str]) -> None:
         self.guards = guards
         self.source = guards.source
         self.leaves = leaves
-        self.specs = specs
 
-    def read(self, name: str, value: Any, meta: InnerMeta) -> None:
+    def read(self, name: str, value: Any, meta: InnerMeta, fact: Inner | str | None) -> None:
         """Checks classes and contexts down to the leaves, and reads those.
 
         Args:
             name: The local that holds the tensor.
             value: The tensor of the call that was traced.
             meta: How it is made of leaves.
+            fact: What is compared; None where nothing is.
         """
         match meta:
             case SubclassCreationMeta():
-                self.wrapper(name, value, meta)
+                assert fact is None or isinstance(fact, Metadata)
+                self.wrapper(name, value, meta, fact)
             case ContainerMeta():
-                self.container(name, value, meta)
+                self.container(name, value, meta, fact)
             case AbsentMeta():
                 self.source.refuse_if(f"{name} is not None")
             case PlainTensorMeta():
-                spec = next(self.specs)
-                self.sizes(name, "size", spec.size)
-                self.sizes(name, "stride", spec.stride)
                 self.leaves.append(name)
-                self.guards.checked.append((name, value))
+                if isinstance(fact, Metadata):
+                    self.sizes(name, fact)
+                    self.guards.checked.append((name, value, fact))
+                elif isinstance(fact, str) and fact.isdigit():  # nothing else differs in tensors that stand for numbers
+                    self.source.refuse_if(f"{name}.size(0) != {fact}")
+                elif isinstance(fact, str):
+                    self.guards.sizes.read(self.source, name, "size", 0, fact)
             case OpaqueMeta():
-                self.source.refuse_if(f"not {self.same(name, next(self.specs), 'opaque')}")
+                if isinstance(fact, Constant):
+                    self.source.refuse_if(f"not {self.same(name, fact.value, 'opaque')}")
                 self.leaves.append(name)
 
-    def wrapper(self, name: str, value: torch.Tensor, meta: SubclassCreationMeta) -> None:
-        if name not in self.guards.of_known_class:
-            self.source.refuse_if(f"type({name}) is not {self.source.const(meta.cls, meta.cls.__name__)}")
-        self.context(name, value, meta)
-        self.guards.checked.append((name, value))
-        if meta.storage_offset:  # results that are made like it have it, too
-            self.source.refuse_if(f"{name}.storage_offset() != {meta.storage_offset}")
+    def wrapper(self, name: str, value: torch.Tensor, meta: SubclassCreationMeta, fact: Metadata | None) -> None:
+        if fact is not None:
+            if name not in self.guards.of_known_class:
+                self.source.refuse_if(f"type({name}) is not {self.source.const(meta.cls, meta.cls.__name__)}")
+            self.context(name, value, meta, fact)
+            self.guards.checked.append((name, value, fact))
         if _torch.collectives.waits_when_read(
             meta.cls
         ):  # what is compiled may begin with a write, and kernels do not wait
             self.source.line(f"{name}.{_torch.collectives.WAIT}()")
+        parts = dict(fact.inner) if fact is not None else {}
         for attribute, inner in meta.attrs.items():
             local = self.source.fresh(f"{name}_{attribute}")
             self.source.line(f"{local} = {name}.{attribute}")
-            self.read(local, getattr(value, attribute), inner)
-        self.outer(name, "size", meta.symbolic_sizes)
-        self.outer(name, "stride", meta.symbolic_strides)
+            self.read(local, getattr(value, attribute), inner, parts.get(attribute))
+        self.outer(name, "size", meta.symbolic_sizes, fact)
+        self.outer(name, "stride", meta.symbolic_strides, fact)
 
-    def outer(self, name: str, kind: Kind, dims: Iterable[int]) -> None:
+    def outer(self, name: str, kind: Dims, dims: Iterable[int], fact: Metadata | None) -> None:
         """Reads the symbolic sizes or strides of a wrapper, which are slots of their own."""
         for dim in dims:
-            self.leaves.append(self.guards.sizes.read(self.source, name, kind, dim, next(self.specs)))
+            text = "" if fact is None else str(getattr(fact, kind)[dim])
+            self.leaves.append(self.guards.sizes.read(self.source, name, kind, dim, text))
 
-    def container(self, name: str, value: Any, meta: ContainerMeta) -> None:
+    def container(self, name: str, value: Any, meta: ContainerMeta, fact: Inner | str | None) -> None:
+        parts = dict(fact.items) if isinstance(fact, Parts) else {}
         kind = self.source.const(meta.cls, meta.cls.__name__)
         self.source.refuse_if(f"type({name}) is not {kind} or len({name}) != {len(meta.items)}")
         for key, inner in meta.items.items():
             local = self.source.fresh(f"{name}_{key}")
             k = self.source.const(key, "key")
             self.source.line(f"{local} = {name}.get({k})" if meta.cls is dict else f"{local} = {name}[{k}]")
-            self.read(local, value[key], inner)
+            self.read(local, value[key], inner, parts.get(key))
 
-    def sizes(self, name: str, kind: Kind, numbers: Iterable[Any]) -> None:
-        """Reads those of the sizes or strides of a leaf that are symbols. They are no leaves."""
-        for dim, number in enumerate(numbers):
-            if is_symbolic(number):
-                self.guards.sizes.read(self.source, name, kind, dim, number)
+    def sizes(self, name: str, fact: Metadata) -> None:
+        """Reads those of the sizes and strides of a leaf that are symbols. They are no leaves."""
+        kinds: Iterable[tuple[Dims, Sequence[Number]]] = (("size", fact.size), ("stride", fact.stride))
+        for kind, numbers in kinds:
+            for dim, number in enumerate(numbers):
+                if type(number) is str and number != RAGGED:
+                    self.guards.sizes.read(self.source, name, kind, dim, number)
 
     def same(self, text: str, constant: object, hint: str) -> str:
         """Returns the comparison of an expression with a constant."""
         return f"{self.source.const(same_constant, 'same_constant')}({text}, {self.source.const(constant, hint)})"
 
-    def context(self, name: str, value: torch.Tensor, meta: SubclassCreationMeta) -> None:
+    def context(self, name: str, value: torch.Tensor, meta: SubclassCreationMeta, fact: Metadata) -> None:
         """Compares what `__tensor_flatten__` says beside the tensors; of attributes, most are the same object."""
         if meta.repeated:
             layout = self.source.const(same_layout_of_any_size, "same_layout_of_any_size")
             copied = dataclasses.replace(meta, context=kept(meta.context))
             self.source.refuse_if(f"not {layout}({name}, {self.source.const(copied, 'meta')})")
             return
-        constants = constants_of(value, meta)
+        constants = constants_of(value, fact)
         if constants is None:
             layout = self.source.const(same_layout, "same_layout")
             names = self.source.const(tuple(meta.attrs), "names")
@@ -277,7 +282,7 @@ class _Reader:
             if constant is not None:
                 other += f" and not {self.same(f'{name}.{attribute}', constant, attribute)}"
             self.source.refuse_if(other)
-        for attribute in absent_fields(meta):
+        for attribute in absent_fields(fact):
             self.source.refuse_if(f"{name}.{attribute} is not None")
 
 
@@ -287,22 +292,37 @@ def refuse_other_specs(guards: TensorGuards, elements: Elements) -> str:
     Returns:
         What is compared out of sight, in words; "" if nothing is.
     """
-    source, sizes = guards.source, guards.sizes
-    first: dict[int, str] = {}
-    once: list[tuple[str, torch.Tensor]] = []
-    for name, value in guards.checked:  # the check refuses to be given a tensor twice
-        if id(value) in first:
-            source.refuse_if(f"{name} is not {first[id(value)]}")
-        else:
-            first[id(value)] = name
-            once.append((name, value))
-    given = [name for name, _ in once]
-    others = [value for _, value in once]
-    known_sizes = [sizes.known(name, "size", list(value.size())) for name, value in once]
-    known_strides = [sizes.known(name, "stride", list(value.stride())) for name, value in once]
+    source = guards.source
+    first: dict[int, int] = {}
+    given: list[str] = []
+    others: list[torch.Tensor] = []
+    sizes: list[list[int | None]] = []
+    strides: list[list[int | None]] = []
+    for name, value, fact in guards.checked:  # the check refuses to be given a tensor twice
+        at = first.setdefault(id(value), len(given))
+        if at < len(given):
+            source.refuse_if(f"{name} is not {given[at]}")
+            sizes[at] = _known(fact.size, sizes[at])  # a symbol in one of two places may be known in the other
+            strides[at] = _known(fact.stride, strides[at])
+            continue
+        given.append(name)
+        others.append(value)
+        sizes.append(_known(fact.size))
+        strides.append(_known(fact.stride))
     if guards.tabled:
-        return guards.refuse_by_table(given, others, known_sizes, known_strides)
-    if once:
-        check = _torch.dynamo.tensor_check(others, known_sizes, known_strides)
+        return guards.refuse_by_table(given, others, sizes, strides)
+    if given:
+        check = _torch.dynamo.tensor_check(others, sizes, strides)
         source.refuse_if(f"not {source.const(check, 'same_specs')}({elements.listing(given)})")
     return ""
+
+
+def _known(numbers: Sequence[Number], also: Sequence[int | None] | None = None) -> list[int | None]:
+    """Returns sizes or strides with None for symbolic ones, and for nested ints, which are no numbers.
+
+    Args:
+        numbers: Them.
+        also: What else is known of these; None in place of what is not.
+    """
+    found = [n if isinstance(n, int) else None for n in numbers]
+    return found if also is None else [b if a is None else a for a, b in zip(found, also, strict=True)]

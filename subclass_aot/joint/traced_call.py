@@ -23,7 +23,7 @@ _OF_VALUES = (
     Kind.TENSOR,
     Kind.SAME,
     Kind.STORAGE,
-    Kind.OFFSET,
+    Kind.LEAF,
     Kind.BYTES,
     Kind.HISTORY,
     Kind.BEGINNING,

@@ -112,7 +112,7 @@ class _Writer:
             case Kind.IDENTITY | Kind.ADDRESS:
                 return None if fact.kind is Kind.IDENTITY else "known by its id"
             case (
-                Kind.LENGTH | Kind.NAMES | Kind.CHILDREN | Kind.SAME | Kind.VIEW | Kind.STORAGE | Kind.OFFSET
+                Kind.LENGTH | Kind.NAMES | Kind.CHILDREN | Kind.SAME | Kind.VIEW | Kind.STORAGE | Kind.LEAF
                 | Kind.BEGINNING | Kind.BYTES | Kind.HISTORY | Kind.TWICE
             ):  # fmt: skip
                 return str(value)
@@ -180,13 +180,7 @@ class _Writer:
 
     def _metadata(self, metadata: values.Metadata) -> str:
         numbers = [list(metadata.size), list(metadata.stride)]
-        told = [
-            str(metadata.dtype),
-            str(metadata.device),
-            str(metadata.layout),
-            metadata.requires_grad,
-            metadata.is_leaf,
-        ]
+        told = [str(metadata.dtype), str(metadata.device), str(metadata.layout), metadata.requires_grad]
         text = f"{self._code(metadata.cls)} {numbers} {told} {metadata.dispatch_keys}"
         inner = [f"{name}: {self._inner(part, f'.{name}')}" for name, part in metadata.inner]
         with at("context"):

@@ -190,7 +190,10 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "attribute of the weight": (None, 1, 2),
     "training": (True, False),
     "child": ("tanh", "relu", "gelu"),
-    "hook": (None, "doubles", "adds"),
+    "hook": (None, "doubles", "adds", "both"),
+    "hook of all modules": (None, "doubles", "adds"),
+    "order of children": ("first", "last"),
+    "the weight requires grad": (True, False),
     "bias": (True, False),
     "module attribute": (None, 1, 2),
     "objects": (
@@ -289,7 +292,7 @@ class Held(nn.Module):
         x = x * scale * (2 if self.training else 3)
         child = self._modules["child"]
         assert child is not None
-        x = child(x)
+        x = child(x) * (2 + [*self._modules].index("child"))
         return x if self._buffers["shift"] is None else x + self._buffers["shift"]
 
 
@@ -305,6 +308,7 @@ class World:
         self.shift = torch.ones(3)
         module.register_buffer("shift", self.shift)
         self.children = {"tanh": nn.Tanh(), "relu": nn.ReLU(), "gelu": nn.GELU()}
+        module.add_module("other", nn.Sequential())
         module.add_module("child", self.children["tanh"])
         self.module, self.handle = module, None
         hooks: dict[str, Any] = {None: {}}
@@ -312,6 +316,7 @@ class World:
             handle = module.register_forward_hook(hook)
             hooks[name] = dict(module._forward_hooks)
             handle.remove()
+        hooks["both"] = hooks["adds"] | hooks["doubles"]
         self.hooks = hooks
 
         def reads(x: Any, y: Any, objects: Any, number: Any, lists: Any) -> Any:
@@ -357,6 +362,12 @@ class World:
         module.train(choices["training"])
         module._modules["child"] = self.children[choices["child"]]
         module._buffers["shift"] = self.shift if choices["bias"] else None
+        for name in ("child", "other") if choices["order of children"] == "last" else ("other", "child"):
+            module._modules[name] = module._modules.pop(name)
+        module.weight.requires_grad_(choices["the weight requires grad"])
+        nn.modules.module._global_forward_hooks.clear()
+        for hook in filter(None, [choices["hook of all modules"]]):
+            nn.modules.module._global_forward_hooks.update(self.hooks[hook])
         module._forward_hooks.clear()
         module._forward_hooks.update(self.hooks[choices["hook"]])
         for holder, name, key in (

@@ -41,6 +41,12 @@ BASES: dict[str, Choices] = {
 }  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def _hooks_of_all_modules() -> Iterator[None]:
+    yield
+    torch.nn.modules.module._global_forward_hooks.clear()
+
+
 def flat(value: Any) -> Iterator[Any]:
     if isinstance(value, tuple | list):
         for part in value:

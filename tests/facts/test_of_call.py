@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import types
-from collections import defaultdict, deque
-from collections.abc import Callable
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -309,3 +310,60 @@ def test_python_objects(name: str) -> None:
     compiled(other, torch.ones(1))
     assert len(compiled.recompiles) == 1 and text in compiled.recompiles[0]
     assert "the same call" not in compiled.recompiles[0]
+
+
+@pytest.fixture
+def _hooks_of_all_modules() -> Iterator[None]:
+    yield
+    nn.modules.module._global_forward_hooks.clear()
+
+
+@pytest.mark.usefixtures("_hooks_of_all_modules")
+def test_a_hook_of_all_modules() -> None:
+    layer, x = nn.Linear(2, 2), torch.ones(2)
+    compiled = sa.aot_compile(layer)
+    compiled(x)
+    handle = nn.modules.module.register_module_forward_hook(lambda module, args, result: result * 2)
+    torch.testing.assert_close(compiled(x), layer(x))
+    torch.testing.assert_close(compiled(x), layer(x))
+    handle.remove()
+    torch.testing.assert_close(compiled(x), layer(x))
+    assert compiled.recompiles == ["hooks of all modules: absent before, function <lambda> now"]
+
+
+def turned(layers: nn.Sequential) -> None:
+    """Puts the first layer last, under its name."""
+    first = layers.a
+    del layers.a
+    layers.a = first
+
+
+@pytest.mark.parametrize("way", [sa.aot_compile, sa.compile_blocks])
+def test_the_order_of_submodules(way: Callable[[nn.Module], Any]) -> None:
+    layers = nn.Sequential(OrderedDict(a=nn.Linear(2, 2), b=nn.ReLU(), c=nn.Linear(2, 2)))
+    model = nn.Sequential(layers, copy.deepcopy(layers))
+    plain, x = copy.deepcopy(model), torch.randn(3, 2)
+    compiled = way(model)
+    torch.testing.assert_close(compiled(x), plain(x))
+    turned(layers)
+    turned(plain[0])
+    torch.testing.assert_close(compiled(x), plain(x))
+
+
+class Buffers(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for number, buffer in enumerate(self.buffers()):
+            x = (x + number) * buffer
+        return x
+
+
+def test_the_order_of_buffers() -> None:
+    module, x = Buffers(), torch.ones(2)
+    module.register_buffer("a", torch.full((2,), 3.0))
+    module.register_buffer("b", torch.full((2,), 5.0))
+    compiled = sa.aot_compile(module)
+    torch.testing.assert_close(compiled(x), module(x))
+    first = module.a
+    del module.a
+    module.register_buffer("a", first)
+    torch.testing.assert_close(compiled(x), module(x))

@@ -38,10 +38,10 @@ def test_of_a_signature() -> None:
 
 def test_where_wrappers_begin() -> None:
     x = torch.arange(8.0)
-    assert scope(lambda x: x * 2, TwoTensor(x[:2], x[:2])).offsets == ()
+    assert scope(lambda x: x * 2, TwoTensor(x[:2], x[:2])).beginnings == ()
     nested = TwoTensor(TwoTensor(x[:2], x[:2]), TwoTensor(x[2:4], x[2:4]))
-    assert scope(lambda x: x * 2, nested).offsets == ((0, ".b"),)
-    assert scope(lambda x: x.b.a + x.storage_offset(), nested).beginnings == ((0, ""),)
+    assert scope(lambda x: x * 2, nested).beginnings == ((0, ".b"),)
+    assert scope(lambda x: x.b.a + x.storage_offset(), nested).beginnings == ((0, ""), (0, ".b"))
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_where_wrappers_begin() -> None:
     [
         Scope(),
         Scope(("a",), False, ((0, 1),), (2,), False, False, ("p",), ((0, ("n",)),)),
-        Scope(offsets=((0, ".b"),), beginnings=((1, ""),), data=(2,), places=(("args[0].size(0)", "s0"),)),
+        Scope(beginnings=((0, ".b"), (1, "")), data=(2,), places=(("args[0].size(0)", "s0"),)),
     ],
 )
 def test_it_goes_through_json(made: Scope) -> None:

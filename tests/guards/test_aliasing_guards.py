@@ -13,7 +13,7 @@ from subclass_aot.call import Arguments
 from subclass_aot.codegen import GuardedSource
 from subclass_aot.facts import Scope, relations_of
 from subclass_aot.flatten import FlattenPlan
-from subclass_aot.guards.aliasing_guards import refuse_other_autograd_leaves, refuse_other_relations
+from subclass_aot.guards.aliasing_guards import refuse_other_relations
 
 pytestmark = pytest.mark.usefixtures("either_way")
 
@@ -28,8 +28,8 @@ def guard_of(fn: Callable[..., Any], *args: Any) -> Callable[..., bool]:
     signature, arguments = trace_joint(fn, *args).signature, Arguments.of(fn, args, {})
     source = GuardedSource("guard", "values, leaves", "", (False, "False"))
     values = [f"values[{i}]" for i in range(len(arguments.values))]
-    names = [f"leaves[{i}]" for i in range(len(signature.leaf_numbers))]
-    refuse_other_autograd_leaves(source, signature, values)
+    slots = signature.index_map.slots
+    names = {f"{slot.outer}{''.join(slot.path)}": f"leaves[{i}]" for i, slot in enumerate(slots)}
     refuse_other_relations(source, relations_of(arguments, Scope.of(signature)), values, names)
     source.line("return True")
     fits = source.build()

@@ -10,7 +10,7 @@ import torch
 from torch.testing._internal.two_tensor import TwoTensor as ForeignTensor
 
 from subclass_aot import Int8Weight, TwoTensor, WrapperTensor, aot_compile
-from subclass_aot.flatten import create_subclass_meta
+from subclass_aot.facts.metadata import metadata_of
 from subclass_aot.guards.contexts import absent_fields, constants_of, is_constant, same_layout
 
 SHARED = ["value"]
@@ -93,8 +93,8 @@ class Own(Foreign):
 
 
 def constants(x: Any) -> dict[str, object] | None:
-    (meta,) = create_subclass_meta([x])
-    return constants_of(x, meta)  # type: ignore[arg-type]
+    found = constants_of(x, metadata_of(x, "", {}))
+    return None if found is None else dict(found)
 
 
 def ones() -> torch.Tensor:
@@ -144,9 +144,8 @@ def test_absent_fields() -> None:
         value: torch.Tensor
         more: torch.Tensor | None = None
 
-    (without, with_it) = create_subclass_meta([Maybe(ones()), Maybe(ones(), ones())])
-    assert absent_fields(without) == ("more",) and absent_fields(with_it) == ()  # type: ignore[arg-type]
-    assert absent_fields(create_subclass_meta([ForeignTensor(ones(), ones())])[0]) == ()  # type: ignore[arg-type]
+    values = Maybe(ones()), Maybe(ones(), ones()), ForeignTensor(ones(), ones())
+    assert [absent_fields(metadata_of(x, "", {})) for x in values] == [("more",), (), ()]
 
 
 def test_same_layout() -> None:

@@ -29,7 +29,7 @@ class Layer(nn.Module):
 def guard_of(module: nn.Module) -> Callable[[], Any]:
     """Returns what gives True as long as modules are what they are now."""
     source = GuardedSource("guard", "", "", (None, "None"))
-    refuse_other_modules(source, list(module.named_modules(prefix="self")))
+    refuse_other_modules(source, list(module.named_modules(prefix="self")), ())
     source.line("return True")
     return source.build()
 

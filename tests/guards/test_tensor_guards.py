@@ -12,6 +12,7 @@ from torch.testing._internal.two_tensor import TwoTensor as ForeignTensor
 from subclass_aot import Int8Weight, TwoTensor, WrapperTensor, trace_joint
 from subclass_aot.call import Arguments
 from subclass_aot.codegen import GuardedSource
+from subclass_aot.facts import Scope, facts_of, global_state
 from subclass_aot.flatten import FlattenPlan
 from subclass_aot.guards.lines import Elements
 from subclass_aot.guards.tables import tabled
@@ -41,9 +42,9 @@ def guard_of(*args: Any, fn: Callable[..., Any] | None = None) -> Callable[..., 
     signature = trace_joint(fn, *args).signature
     arguments = Arguments.of(fn, args, {})
     source = GuardedSource("guard", "leaves", "", (None, "None"))
-    patterns = patterns_of(arguments, signature)
+    patterns = patterns_of(arguments, signature, facts_of(arguments, global_state(), Scope.of(signature)))
     objects, elements = ObjectGuards(arguments.objects, source, frozenset()), Elements()
-    in_table = tabled(patterns, range(len(patterns)), {})
+    in_table = tabled(patterns, range(len(patterns)), ())
     guards = TensorGuards(source, arguments, patterns, objects, elements, in_table)
     guards.read(set(range(len(patterns))))
     refuse_other_specs(guards, elements)

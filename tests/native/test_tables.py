@@ -140,7 +140,7 @@ def leaf(is_leaf: bool | None = None) -> Any:
 
 
 def wrapper(*inner: Any, names: tuple[str, ...] = ("a", "b"), **changed: Any) -> Any:
-    given: dict[str, Any] = {"constants": {}, "absent": (), "offset": 0} | changed
+    given: dict[str, Any] = {"constants": {}, "absent": ()} | changed
     return None, (names, inner, *given.values())
 
 

@@ -51,7 +51,6 @@ struct Expected {
   Metadata metadata;
   int is_leaf = -1; // -1 may be either
   bool is_wrapper = false;
-  int64_t offset = 0; // compared where it is not zero
   std::vector<Ref> names; // of inner tensors
   std::vector<Expected> inner;
   std::vector<std::pair<Ref, Ref>> constants; // attributes, and what they are
@@ -197,9 +196,6 @@ class Table {
       *walk.leaves++ = Py_NewRef(object);
       return true;
     }
-    if (expected.offset != 0 && tensor_of(object).storage_offset() != expected.offset) {
-      return false;
-    }
     if (!has_context(object, expected)) {
       return false;
     }
@@ -272,7 +268,7 @@ class Table {
   }
 
   // description: (is_leaf or None, None) of a leaf; of a wrapper (is_leaf or None, (names, descriptions, constants as a
-  // dict, absent names, offset))
+  // dict, absent names))
   Expected expect(PyObject* example, PyObject* description, Numbers& numbers, std::vector<Ref>& kept) {
     PyObject *is_leaf, *wrapper;
     parsed(PyArg_ParseTuple(description, "OO", &is_leaf, &wrapper));
@@ -284,12 +280,10 @@ class Table {
       return expected;
     }
     PyObject *names, *descriptions, *constants, *absent;
-    Py_ssize_t offset = 0;
     parsed(PyArg_ParseTuple(
-        wrapper, "O!O!O!O!n", &PyTuple_Type, &names, &PyTuple_Type, &descriptions, &PyDict_Type, &constants,
-        &PyTuple_Type, &absent, &offset));
+        wrapper, "O!O!O!O!", &PyTuple_Type, &names, &PyTuple_Type, &descriptions, &PyDict_Type, &constants,
+        &PyTuple_Type, &absent));
     expected.is_wrapper = true;
-    expected.offset = offset;
     PyObject *name, *constant;
     for (Py_ssize_t at = 0; PyDict_Next(constants, &at, &name, &constant);) {
       expected.constants.emplace_back(interned(name), Ref::of(constant));
