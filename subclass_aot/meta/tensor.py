@@ -83,6 +83,15 @@ class MetaTensor(torch.Tensor):
         return self.spec.device
 
     @property
+    def is_cuda(self) -> bool:  # type: ignore[override]
+        """Whether it claims a device of the type `cuda`."""
+        return self.spec.device.type == "cuda"
+
+    def get_device(self) -> int:
+        """Returns the index of its device; -1 of those that have none."""
+        return -1 if self.spec.device.type in ("cpu", "meta") else self.spec.device.index
+
+    @property
     def is_meta(self) -> bool:  # type: ignore[override]
         """True, since it has no data; in a trace, what the tensor says that it stands for."""
         return getattr(self, "tag", None) is None or self.spec.device.type == "meta"
