@@ -16,6 +16,7 @@ from torch.optim.optimizer import _foreach_supported_types as _of_optimizers
 from torch.utils._foreach_utils import _foreach_supported_types as _of_clipping
 
 from subclass_aot._torch.operators import Operator
+from subclass_aot._torch.switches import Switch
 from subclass_aot.put_back import PutBack
 
 AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
@@ -60,14 +61,34 @@ def composed(operator: Operator) -> Callable[..., Any]:
     return functools.partial(operator._op_dk, torch._C.DispatchKey.CompositeImplicitAutograd)
 
 
-def foreach_takes(cls: type[torch.Tensor]) -> None:
-    """Has optimizers and `clip_grad_norm_` compute with lists of tensors of a class, too, where the device has that.
+def foreach_takes(cls: type[torch.Tensor]) -> Switch:
+    """Returns a block in which optimizers and `clip_grad_norm_` compute with lists of tensors of a class, too.
 
-    They ask for the exact class, in two lists that have no public form.
+    They do where the device has that. They ask for the exact class, in two lists that have no public form.
     """
-    for kinds in (_of_optimizers, _of_clipping):
-        if cls not in kinds:
-            kinds.append(cls)
+
+    def write(value: bool) -> None:
+        for kinds in (_of_optimizers, _of_clipping):
+            if value and cls not in kinds:
+                kinds.append(cls)
+            elif not value and cls in kinds:
+                kinds.remove(cls)
+
+    return Switch(lambda: cls in _of_clipping, write)
+
+
+def group_by_claim(cls: type[torch.Tensor]) -> None:
+    """Has lists of tensors of a class grouped by the device that they have in Python, which for C++ is another one."""
+    group = torch._C._group_tensors_by_device_and_dtype
+
+    @functools.wraps(group)
+    def by_claim(lists: Any, with_indices: bool = False) -> Any:
+        found = group(lists, with_indices)
+        devices = [next((x.device for x in lists[0] if type(x) is cls), key[0]) for (lists, _), key in
+                   zip(found.values(), found, strict=True)]  # fmt: skip
+        return {(device, key[1]): found[key] for device, key in zip(devices, found, strict=True)}
+
+    torch._C._group_tensors_by_device_and_dtype = by_claim  # type: ignore[assignment]
 
 
 def attention_order() -> list[int]:

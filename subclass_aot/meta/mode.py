@@ -35,6 +35,7 @@ _IN_A_TRACE = """`subclass_aot.meta()` is entered by a function while it is trac
   Your line:  {line}
   Instead: make the tensors without data outside, and pass them as arguments."""
 
+_foreach = _torch.cuda.foreach_takes(MetaTensor)
 _LIMIT = 1 << 16
 """Elements that a tensor may have at the most whose values are known."""
 
@@ -90,6 +91,7 @@ def meta(
         if running is None:
             stack.enter_context(_torch.switches.devices_untouched())
             stack.enter_context(torch.autograd.set_multithreading_enabled(False))  # listeners are those of a thread
+            stack.enter_context(_foreach())
             running = stack.enter_context(DataFree())
             stack.enter_context(Replaced(running, RECURRENT_WITH_CUDNN))
         if fraction != 1 and assume is False:

@@ -152,6 +152,14 @@ class MetaTensor(torch.Tensor):
         if kwargs.get("device") is not None:
             kwargs["device"] = indexed(kwargs["device"])
         args = tuple([indexed(a) if isinstance(a, str | torch.device) else a for a in args])
+        own = self.spec.device
+        if native_device(own) != own:  # C++ does not know that it is there
+            if kwargs.get("device") == own:
+                del kwargs["device"]
+            elif args and args[0] == own:
+                _, dtype, *options = (*args, None) if len(args) == 1 else args
+                args = dtype or self.dtype, *options
+            args = args if args or kwargs.get("dtype") is not None else (self.dtype,)
         return torch.Tensor.to(self, *args, **kwargs)
 
     def cuda(self, device: str | int | torch.device | None = None, *args: object, **kwargs: object) -> Any:

@@ -9,7 +9,6 @@ for themselves while they run (as flash attention for the gradient of the querie
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -20,13 +19,13 @@ from subclass_aot.meta.rules.cuda.profile import profile
 Tensor = torch.Tensor
 _aten = torch.ops.aten
 
-_MATH, _FLASH, _EFFICIENT, _CUDNN = range(4)
+MATH, FLASH, EFFICIENT, CUDNN = range(4)
 """The kernels by the numbers that C++ has for them."""
 
 _HALF = (torch.float16, torch.bfloat16)
 
 
-class _Call(NamedTuple):
+class Call(NamedTuple):
     """The arguments of attention."""
 
     query: Tensor
@@ -55,25 +54,25 @@ def attention(
     enable_gqa: bool = False,
 ) -> Tensor:
     """Does what `scaled_dot_product_attention` does on CUDA; returns `NotImplemented` where it is written out there."""
-    call = _Call(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+    call = Call(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     if not (query.dim() == key.dim() == value.dim() == 4) or is_causal and attn_mask is not None:
         return NotImplemented  # type: ignore[no-any-return]  # which is an error where it is one on CUDA
-    kernel = _chosen(call)
-    return kernel(call) if kernel is not None else NotImplemented
+    kernel = {CUDNN: _cudnn, FLASH: _flash, EFFICIENT: _efficient}.get(chosen(call))
+    return NotImplemented if kernel is None else kernel(call)
 
 
-def _chosen(call: _Call) -> Callable[[_Call], Tensor] | None:
+def chosen(call: Call) -> int:
+    """Returns the number of the kernel that takes a call with four dims; that of the written form if none does."""
     order = _torch.cuda.attention_order()
-    if order[0] != _CUDNN and _prefers_cudnn():
-        order = [_CUDNN, *order]
-    takes = {_CUDNN: _cudnn_takes, _FLASH: _flash_takes, _EFFICIENT: _efficient_takes}
-    kernels = {_CUDNN: _cudnn, _FLASH: _flash, _EFFICIENT: _efficient}
+    if order[0] != CUDNN and _prefers_cudnn():
+        order = [CUDNN, *order]
+    takes = {CUDNN: _cudnn_takes, FLASH: _flash_takes, EFFICIENT: _efficient_takes}
     for kernel in order:
-        if kernel == _MATH and torch.backends.cuda.math_sdp_enabled():
-            return None
+        if kernel == MATH and torch.backends.cuda.math_sdp_enabled():
+            return MATH
         if kernel in takes and takes[kernel](call):
-            return kernels[kernel]
-    return None
+            return kernel
+    return MATH
 
 
 def _capability() -> tuple[int, int]:
@@ -85,7 +84,7 @@ def _prefers_cudnn() -> bool:
     return _capability()[0] in (9, 10) and os.environ.get("TORCH_CUDNN_SDPA_DEPRIORITIZED") != "1"
 
 
-def _are_dense(call: _Call, ignore_single: bool) -> bool:
+def _are_dense(call: Call, ignore_single: bool) -> bool:
     """Returns what the checks of dense inputs say, which all kernels have."""
     query, key, value = call[:3]
     if not (query.shape[0] == key.shape[0] == value.shape[0]) or 0 in (query.shape[2], key.shape[2]):
@@ -96,11 +95,11 @@ def _are_dense(call: _Call, ignore_single: bool) -> bool:
     return fits and packed and (call.mask is None or call.mask.stride(-1) == 1)
 
 
-def _have_dtype(call: _Call, *dtypes: torch.dtype) -> bool:
+def _have_dtype(call: Call, *dtypes: torch.dtype) -> bool:
     return call.query.dtype is call.key.dtype is call.value.dtype and call.query.dtype in dtypes
 
 
-def _flash_takes(call: _Call) -> bool:
+def _flash_takes(call: Call) -> bool:
     width, capability = call.query.shape[-1], _capability()
     if not torch.backends.cuda.flash_sdp_enabled() or call.mask is not None or capability < (8, 0):
         return False
@@ -114,7 +113,7 @@ def _flash_takes(call: _Call) -> bool:
     return _have_dtype(call, *_HALF) and _are_dense(call, ignore_single=True)
 
 
-def _flash(call: _Call) -> Tensor:
+def _flash(call: Call) -> Tensor:
     """Runs it on heads that are padded to multiples of 8."""
     width = call.query.shape[-1]
     missing = -width % 8
@@ -125,7 +124,7 @@ def _flash(call: _Call) -> Tensor:
     return result[..., :width] if missing else result
 
 
-def _efficient_takes(call: _Call) -> bool:
+def _efficient_takes(call: Call) -> bool:
     is_half, capability = call.query.dtype in _HALF, _capability()
     alignment = 8 if is_half and capability >= (7, 0) else 4 if capability >= (8, 0) else 1
     if not torch.backends.cuda.mem_efficient_sdp_enabled() or call.query.shape[-1] != call.key.shape[-1]:
@@ -137,7 +136,7 @@ def _efficient_takes(call: _Call) -> bool:
     return _have_dtype(call, *dtypes) and _are_dense(call, ignore_single=False)
 
 
-def _efficient(call: _Call) -> Tensor:
+def _efficient(call: Call) -> Tensor:
     query, key, value = call[:3]
     if call.is_grouped:
         key, value = [x.repeat_interleave(query.shape[1] // x.shape[1], 1) for x in (key, value)]
@@ -152,7 +151,7 @@ def _efficient(call: _Call) -> Tensor:
     return found(query, key, value, mask, *options, scale=call.scale)[0]  # type: ignore[no-any-return]
 
 
-def _cudnn_takes(call: _Call) -> bool:
+def _cudnn_takes(call: Call) -> bool:
     query, key, value, mask = call[:4]
     if not torch.backends.cuda.cudnn_sdp_enabled() or _capability() < (8, 0) or not _have_dtype(call, *_HALF):
         return False
@@ -177,13 +176,13 @@ def _fits(mask: Tensor, sizes: tuple[int, ...]) -> bool:
     return all(n in (1, size) for n, size in zip(mask.shape, sizes[-mask.dim() :], strict=True))
 
 
-def _cudnn(call: _Call) -> Tensor:
+def _cudnn(call: Call) -> Tensor:
     found = _aten._scaled_dot_product_cudnn_attention.default
     options = (call.needs_gradients, call.dropout, call.is_causal, False)
     return found(*call[:3], _added_mask(call), *options, scale=call.scale)[0]  # type: ignore[no-any-return]
 
 
-def _added_mask(call: _Call) -> Tensor | None:
+def _added_mask(call: Call) -> Tensor | None:
     """Returns the mask as what is added to scores."""
     if call.mask is None or call.mask.dtype is not torch.bool:
         return call.mask

@@ -93,7 +93,7 @@ def _keys() -> Any:
     for func in RULES:
         _torch.cuda.put_kernel(func.name().removeprefix("aten::"), _kernel(func), "AutogradMeta")
     autocast.put_kernels()
-    _torch.cuda.foreach_takes(MetaTensor)
+    _torch.cuda.group_by_claim(MetaTensor)
     return _torch.cuda.AUTOCAST
 
 
