@@ -47,6 +47,10 @@ class MissingPackageError(SubclassAotError, ImportError):
     """A function needs a package that is not installed."""
 
 
+class DeviceError(SubclassAotError, ValueError):
+    """There is no such device, its data are wrong or lack something, or a program asks more of it than they say."""
+
+
 class OperatorRuleError(SubclassAotError, NotImplementedError):
     """An operator reached a wrapper class that has no rule for it."""
 

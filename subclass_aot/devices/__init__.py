@@ -1,0 +1,5 @@
+"""Devices as data: what programs ask of one, and what it can do at the most."""
+
+from subclass_aot.devices.amounts import bytes_of as bytes_of
+from subclass_aot.devices.device import Device as Device
+from subclass_aot.devices.device import device_of as device_of
