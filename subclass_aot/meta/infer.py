@@ -148,11 +148,15 @@ def register_meta(op: Operator | OperatorPacket) -> Callable[[Callable[..., Any]
         overloads = [getattr(op, name) for name in op.overloads()] if hasattr(op, "overloads") else [op]
         for overload in overloads:
             _rules[overload] = rule
-        for forget in on_new_rule:
-            forget()
+        _forget()
         return rule
 
     return register
+
+
+def _forget() -> None:
+    for forget in on_new_rule:
+        forget()
 
 
 def corrects(*funcs: Operator, on_each_device: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -186,7 +190,7 @@ _rules: dict[Any, Callable[..., Any]] = {}
 _corrections: dict[Any, Callable[..., Any]] = {}
 _device: ContextVar[torch.device] = ContextVar("device")
 on_new_rule: list[Callable[[], None]] = []
-"""Called after a rule was registered: caches of inference results forget."""
+"""Called after a rule was registered, or an operator was found to depend on data: caches of results forget."""
 
 
 def call_on_meta(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -206,6 +210,7 @@ def call_on_meta(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         if effects_of(func).data_dependent:
             raise asks_for_values(func) from None
         if find_shape_by_data(func, _call_inside, args, kwargs):
+            _forget()
             raise ShapeByData(*asks_for_values(func).args) from None
         if not isinstance(error, NotImplementedError) and "no fake impl" not in str(error):  # a custom operator's
             raise

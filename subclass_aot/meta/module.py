@@ -73,7 +73,7 @@ class DataFreeForward:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         running = running_stream()
-        if running is not None and not isinstance(running, DataFree):
+        if running is not None and (self.device is None or not isinstance(running, DataFree)):  # which has all of it
             return self.forward(*args, **kwargs)
         with meta(self.device):
             return self.forward(*args, **kwargs)
