@@ -12,12 +12,12 @@ import torch
 
 from subclass_aot.bytecode import attributes_read
 from subclass_aot.declaration import Declaration
-from subclass_aot.facts.fact import Metadata
+from subclass_aot.facts import fact as kinds
 from subclass_aot.flatten import SubclassCreationMeta
 from subclass_aot.objects import same_constant
 
 
-def constants_of(wrapper: torch.Tensor, metadata: Metadata) -> Mapping[str, object] | None:
+def constants_of(wrapper: torch.Tensor, metadata: kinds.Metadata) -> Mapping[str, object] | None:
     """Finds the attributes that give the context of a wrapper; None where only its class can.
 
     A class that is declared has its context in attributes. The `__tensor_flatten__` of another may be so simple that it
@@ -42,7 +42,7 @@ def constants_of(wrapper: torch.Tensor, metadata: Metadata) -> Mapping[str, obje
     return {name: held[name] for name in read}
 
 
-def absent_fields(metadata: Metadata) -> tuple[str, ...]:
+def absent_fields(metadata: kinds.Metadata) -> tuple[str, ...]:
     """Finds the optional fields of a declared class that hold nothing."""
     declaration, present = Declaration.of(metadata.cls.thing), dict(metadata.inner)
     fields = declaration.fields.values() if declaration is not None else ()

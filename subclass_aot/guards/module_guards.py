@@ -9,7 +9,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.codegen import GuardedSource
 from subclass_aot.facts import Facts, Kind
-from subclass_aot.facts.fact import Hooks
+from subclass_aot.facts import fact as kinds
 from subclass_aot.tables import HOOKS, MODULE_TABLES
 
 Modules = Sequence[tuple[str, torch.nn.Module]]
@@ -70,8 +70,8 @@ def _refuse_other_hooks(source: GuardedSource, modules: Modules) -> None:
 def _refuse_other_hooks_of_all(source: GuardedSource, facts: Facts) -> None:
     """Compares the hooks that every module of the process has: mostly none."""
     places = {fact.place: fact.value for fact in facts if fact.kind is Kind.HOOKS}
-    found, read = places.get("hooks of all modules"), source.const(Hooks.of_all, "hooks_of_all")
-    if isinstance(found, Hooks):
+    found, read = places.get("hooks of all modules"), source.const(kinds.Hooks.of_all, "hooks_of_all")
+    if isinstance(found, kinds.Hooks):
         source.refuse_if(f"{read}().numbers != {found.numbers}")
     else:
         tables = source.const(_torch.modules.hooks_of_all, "tables_of_all")

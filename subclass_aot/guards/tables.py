@@ -13,7 +13,7 @@ import torch
 
 from subclass_aot import _torch, hooks
 from subclass_aot.facts import Fact, Facts, Kind, words_of
-from subclass_aot.facts.fact import RAGGED, Metadata, Parts
+from subclass_aot.facts import fact as kinds
 from subclass_aot.flatten import InnerMeta, PlainTensorMeta, SubclassCreationMeta, ValueMeta
 from subclass_aot.guards.contexts import absent_fields, constants_of
 from subclass_aot.objects import same_constant
@@ -33,14 +33,14 @@ class Pattern(NamedTuple):
 
     value: torch.Tensor
     meta: ValueMeta
-    fact: Metadata | str | None
+    fact: kinds.Metadata | str | None
 
     @property
     def is_symbolic(self) -> bool:
         """Whether some of its sizes are symbols."""
         is_number = isinstance(self.fact, str) and not self.fact.isdigit()
         numbers = [n for part in _parts(self.fact) for n in (*part.size, *part.stride)]
-        return is_number or any(type(n) is str and n != RAGGED for n in numbers)
+        return is_number or any(type(n) is str and n != kinds.RAGGED for n in numbers)
 
 
 class TabledValue(NamedTuple):
@@ -54,7 +54,7 @@ class TabledValue(NamedTuple):
     """
 
     value: torch.Tensor
-    metadata: Metadata
+    metadata: kinds.Metadata
     description: Description
     leaves: int
 
@@ -76,7 +76,7 @@ def tabled(patterns: Sequence[Pattern], positions: Iterable[int], facts: Facts) 
         value, meta, metadata = patterns[i]
         description = _describe(value, meta, metadata, leaf.get(i))
         if description is not None:
-            assert isinstance(metadata, Metadata)
+            assert isinstance(metadata, kinds.Metadata)
             found[i] = TabledValue(value, metadata, description, meta.arg_count)
     return found
 
@@ -115,7 +115,7 @@ def lines_of(names: Sequence[str], values: Sequence[TabledValue]) -> Iterator[st
 
 def _describe(value: Any, meta: InnerMeta, fact: object, is_leaf: object = None) -> Description | None:
     """Returns what a value is compared with; None where a table has no means for it."""
-    if not isinstance(fact, Metadata) or not all(type(n) is int for n in (*fact.size, *fact.stride)):
+    if not isinstance(fact, kinds.Metadata) or not all(type(n) is int for n in (*fact.size, *fact.stride)):
         return None
     if isinstance(meta, PlainTensorMeta):
         return is_leaf, None
@@ -130,10 +130,10 @@ def _describe(value: Any, meta: InnerMeta, fact: object, is_leaf: object = None)
     return is_leaf, (tuple(meta.attrs), inner, constants, absent_fields(fact))
 
 
-def _parts(fact: object) -> Iterator[Metadata]:
+def _parts(fact: object) -> Iterator[kinds.Metadata]:
     """Yields the metadata of a tensor, and of all that are in it."""
-    if isinstance(fact, Metadata | Parts):
-        for _, part in fact.inner if isinstance(fact, Metadata) else fact.items:
+    if isinstance(fact, kinds.Metadata | kinds.Parts):
+        for _, part in fact.inner if isinstance(fact, kinds.Metadata) else fact.items:
             yield from _parts(part)
-    if isinstance(fact, Metadata):
+    if isinstance(fact, kinds.Metadata):
         yield fact

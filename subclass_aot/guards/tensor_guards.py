@@ -13,7 +13,7 @@ from subclass_aot import _torch
 from subclass_aot.call import ArgumentPlace, Arguments, HeldPlace, ModulePlace, Place
 from subclass_aot.codegen import GuardedSource
 from subclass_aot.facts import Facts, Kind
-from subclass_aot.facts.fact import RAGGED, Constant, Inner, Metadata, Number, Parts
+from subclass_aot.facts import fact as kinds
 from subclass_aot.flatten import (
     AbsentMeta,
     ContainerMeta,
@@ -79,7 +79,7 @@ class TensorGuards:
         self.objects = objects
         self.locals: dict[int, str] = {}
         self.leaves_of: dict[int, list[str]] = {}
-        self.checked: list[tuple[str, torch.Tensor, Metadata]] = []
+        self.checked: list[tuple[str, torch.Tensor, kinds.Metadata]] = []
         self.sizes = SizeGuards()
         self.of_known_class: frozenset[str] = frozenset()
         self.tabled = tabled or {}
@@ -187,7 +187,7 @@ class _Reader:
         self.source = guards.source
         self.leaves = leaves
 
-    def read(self, name: str, value: Any, meta: InnerMeta, fact: Inner | str | None) -> None:
+    def read(self, name: str, value: Any, meta: InnerMeta, fact: kinds.Inner | str | None) -> None:
         """Checks classes and contexts down to the leaves, and reads those.
 
         Args:
@@ -198,7 +198,7 @@ class _Reader:
         """
         match meta:
             case SubclassCreationMeta():
-                assert fact is None or isinstance(fact, Metadata)
+                assert fact is None or isinstance(fact, kinds.Metadata)
                 self.wrapper(name, value, meta, fact)
             case ContainerMeta():
                 self.container(name, value, meta, fact)
@@ -206,7 +206,7 @@ class _Reader:
                 self.source.refuse_if(f"{name} is not None")
             case PlainTensorMeta():
                 self.leaves.append(name)
-                if isinstance(fact, Metadata):
+                if isinstance(fact, kinds.Metadata):
                     self.sizes(name, fact)
                     self.guards.checked.append((name, value, fact))
                 elif isinstance(fact, str) and fact.isdigit():  # nothing else differs in tensors that stand for numbers
@@ -214,11 +214,11 @@ class _Reader:
                 elif isinstance(fact, str):
                     self.guards.sizes.read(self.source, name, "size", 0, fact)
             case OpaqueMeta():
-                if isinstance(fact, Constant):
+                if isinstance(fact, kinds.Constant):
                     self.source.refuse_if(f"not {self.same(name, fact.value, 'opaque')}")
                 self.leaves.append(name)
 
-    def wrapper(self, name: str, value: torch.Tensor, meta: SubclassCreationMeta, fact: Metadata | None) -> None:
+    def wrapper(self, name: str, value: torch.Tensor, meta: SubclassCreationMeta, fact: kinds.Metadata | None) -> None:
         if fact is not None:
             if name not in self.guards.of_known_class:
                 self.source.refuse_if(f"type({name}) is not {self.source.const(meta.cls, meta.cls.__name__)}")
@@ -236,14 +236,14 @@ class _Reader:
         self.outer(name, "size", meta.symbolic_sizes, fact)
         self.outer(name, "stride", meta.symbolic_strides, fact)
 
-    def outer(self, name: str, kind: Dims, dims: Iterable[int], fact: Metadata | None) -> None:
+    def outer(self, name: str, kind: Dims, dims: Iterable[int], fact: kinds.Metadata | None) -> None:
         """Reads the symbolic sizes or strides of a wrapper, which are slots of their own."""
         for dim in dims:
             text = "" if fact is None else str(getattr(fact, kind)[dim])
             self.leaves.append(self.guards.sizes.read(self.source, name, kind, dim, text))
 
-    def container(self, name: str, value: Any, meta: ContainerMeta, fact: Inner | str | None) -> None:
-        parts = dict(fact.items) if isinstance(fact, Parts) else {}
+    def container(self, name: str, value: Any, meta: ContainerMeta, fact: kinds.Inner | str | None) -> None:
+        parts = dict(fact.items) if isinstance(fact, kinds.Parts) else {}
         kind = self.source.const(meta.cls, meta.cls.__name__)
         self.source.refuse_if(f"type({name}) is not {kind} or len({name}) != {len(meta.items)}")
         for key, inner in meta.items.items():
@@ -252,19 +252,19 @@ class _Reader:
             self.source.line(f"{local} = {name}.get({k})" if meta.cls is dict else f"{local} = {name}[{k}]")
             self.read(local, value[key], inner, parts.get(key))
 
-    def sizes(self, name: str, fact: Metadata) -> None:
+    def sizes(self, name: str, fact: kinds.Metadata) -> None:
         """Reads those of the sizes and strides of a leaf that are symbols. They are no leaves."""
-        kinds: Iterable[tuple[Dims, Sequence[Number]]] = (("size", fact.size), ("stride", fact.stride))
-        for kind, numbers in kinds:
+        of_kinds: Iterable[tuple[Dims, Sequence[kinds.Number]]] = (("size", fact.size), ("stride", fact.stride))
+        for kind, numbers in of_kinds:
             for dim, number in enumerate(numbers):
-                if type(number) is str and number != RAGGED:
+                if type(number) is str and number != kinds.RAGGED:
                     self.guards.sizes.read(self.source, name, kind, dim, number)
 
     def same(self, text: str, constant: object, hint: str) -> str:
         """Returns the comparison of an expression with a constant."""
         return f"{self.source.const(same_constant, 'same_constant')}({text}, {self.source.const(constant, hint)})"
 
-    def context(self, name: str, value: torch.Tensor, meta: SubclassCreationMeta, fact: Metadata) -> None:
+    def context(self, name: str, value: torch.Tensor, meta: SubclassCreationMeta, fact: kinds.Metadata) -> None:
         """Compares what `__tensor_flatten__` says beside the tensors; of attributes, most are the same object."""
         if meta.repeated:
             layout = self.source.const(same_layout_of_any_size, "same_layout_of_any_size")
@@ -317,7 +317,7 @@ def refuse_other_specs(guards: TensorGuards, elements: Elements) -> str:
     return ""
 
 
-def _known(numbers: Sequence[Number], also: Sequence[int | None] | None = None) -> list[int | None]:
+def _known(numbers: Sequence[kinds.Number], also: Sequence[int | None] | None = None) -> list[int | None]:
     """Returns sizes or strides with None for symbolic ones, and for nested ints, which are no numbers.
 
     Args:
