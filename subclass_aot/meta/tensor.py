@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, SupportsIndex
 
 import torch
@@ -60,6 +60,8 @@ class MetaTensor(torch.Tensor):
     spec: Spec
     tag: Any
     """Belongs to the recorder; None where there is none. One whose `graph` says `is_over` is of a finished trace."""
+    is_over: Callable[[object], bool]
+    """Whether a value is a tensor of a trace that is over."""
     _storage: Storage
     """What it shares with its views: see `Storage.of`."""
 
@@ -271,6 +273,9 @@ def new_leaf(spec: Spec, storage: Storage | None = None) -> MetaTensor:
 def is_over(value: object) -> bool:
     """Returns whether a value is a tensor of a trace that is over."""
     return isinstance(value, MetaTensor) and getattr(getattr(value.tag, "graph", None), "is_over", False)
+
+
+MetaTensor.is_over = staticmethod(is_over)
 
 
 def set_spec(leaf: MetaTensor, spec: Spec) -> None:

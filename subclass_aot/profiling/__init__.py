@@ -1,0 +1,4 @@
+"""What a program costs before it runs: memory and its owners, products, bytes moved and sent."""
+
+from subclass_aot.profiling.report import Report as Report
+from subclass_aot.profiling.run import profile as profile
