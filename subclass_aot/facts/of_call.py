@@ -11,7 +11,7 @@ import optree
 import torch
 
 from subclass_aot import _torch
-from subclass_aot.aliasing import autograd_base, has_storage, is_autograd_leaf, storage_groups
+from subclass_aot.aliasing import autograd_base, has_storage, storage_groups
 from subclass_aot.call import ArgumentPlace, Arguments, HeldPlace, ModulePlace, Place
 from subclass_aot.facts.code import read_once
 from subclass_aot.facts.constants import constant
@@ -139,7 +139,7 @@ class _Reader:
                 yield Fact(path, Kind.SAME, first, of_call)
             else:
                 differentiates = self.scope.differentiates and tensor.requires_grad and position < count
-                is_leaf = is_autograd_leaf(tensor) if differentiates else None
+                is_leaf = tensor.is_leaf if differentiates else None
                 yield Fact(path, Kind.TENSOR, metadata_of(tensor, path, self.places, is_leaf), of_call)
 
     def bases(self) -> Iterator[Fact]:
@@ -149,7 +149,7 @@ class _Reader:
         for position, value in enumerate(arguments.values):
             if position not in given:  # only views of it are passed
                 path = arguments.path_of(position)
-                is_leaf = is_autograd_leaf(value) if self.scope.differentiates and value.requires_grad else None
+                is_leaf = value.is_leaf if self.scope.differentiates and value.requires_grad else None
                 yield Fact(path, Kind.TENSOR, metadata_of(value, path, self.places, is_leaf))
 
     def relations(self) -> Iterator[Fact]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import types
 from collections import Counter, deque
 from typing import Any
 
@@ -71,8 +70,8 @@ def same_kept(a: Any, b: Any) -> bool:
 
 
 def is_compared_by_identity(value: object) -> bool:
-    """Returns whether a value is a function, a class or the like."""
-    return isinstance(value, type) or callable(value) and not isinstance(value, types.MethodType)
+    """Returns whether a value is a function, a class or the like, of which no two are equal."""
+    return isinstance(value, type) or callable(value) and type(value).__eq__ is object.__eq__
 
 
 def may_change(value: Any) -> bool:

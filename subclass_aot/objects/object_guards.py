@@ -293,13 +293,13 @@ class ObjectGuards:
     def _members(self, name: str, holder: Holder, entries: Entries) -> None:
         self.constant(name, holder.value)  # sets of numbers and strings are compared as values
         # Objects in a set have no place by which another could be found, so they must be the same ones.
-        objects = [node for _, node in entries if isinstance(node, ObjectAt | WeakAt)]
+        objects = [node for _, node in entries if not isinstance(node, ValueAt)]
         if objects:
             ids = frozenset(map(id, set.__iter__(holder.value)))
             self.source.refuse_if(f"frozenset(map(id, {name})) != {self.source.const(ids, 'ids')}")
             for node in objects:
-                if isinstance(node, WeakAt):
-                    self.node(self.source.const(node.value, "member"), node)
+                if not isinstance(node, ObjectAt):
+                    self.node(self.source.const(self.objects.found_at(node), "member"), node)
                 elif node.position not in self._locals:
                     value = self.objects.holders[node.position].value
                     self.holder(self.source.const(value, "member"), node.position)

@@ -359,11 +359,12 @@ class Objects:
     def found(self, entries: Entries) -> list[tuple[Any, Any]]:
         """Returns what stood in a table when it was walked."""
         return [
-            (self.tensors[key.number].tensor if isinstance(key, TensorAt) else key, self._found(node))
+            (self.tensors[key.number].tensor if isinstance(key, TensorAt) else key, self.found_at(node))
             for key, node in entries
         ]
 
-    def _found(self, node: Node) -> Any:
+    def found_at(self, node: Node) -> Any:
+        """Returns what stood at a node when it was walked."""
         if isinstance(node, TensorAt):
             return self.tensors[node.number].tensor
         return node.value if isinstance(node, TupleAt | WeakAt) else self._built(node, (), False)

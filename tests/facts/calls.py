@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import functools
 import types
@@ -15,7 +16,7 @@ import numpy
 import torch
 from torch import nn
 
-from subclass_aot import Int8Weight, TwoTensor
+from subclass_aot import Int8Weight, TwoTensor, WrapperTensor
 
 
 class Tagged(torch.Tensor):
@@ -49,8 +50,61 @@ class Tagged(torch.Tensor):
         return first if op._schema.is_mutable else Tagged(result, first.tag, first.start)
 
 
+class Plain(torch.Tensor):
+    """A subclass that wraps nothing."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+
+class Simple(Tagged):
+    """A wrapper of another library of which a guard compares attributes, since its context is made of these."""
+
+    def __new__(cls, inner: torch.Tensor, tag: Any = 1) -> Simple:
+        return Tagged.__new__(cls, inner)  # type: ignore[return-value]
+
+    def __init__(self, inner: torch.Tensor, tag: Any = 1) -> None:
+        self.inner, self.tag = inner, tag
+
+    def __tensor_flatten__(self) -> tuple[list[str], Any]:
+        return ["inner"], (self.tag,)
+
+    @staticmethod
+    def __tensor_unflatten__(inner: Any, context: Any, size: Any, stride: Any) -> Simple:
+        return Simple(inner["inner"], *context)
+
+    @classmethod
+    def __torch_dispatch__(cls, op: Any, classes: Any, args: Any = (), kwargs: Any = None) -> Any:
+        first = next(x for x in args if isinstance(x, Simple))
+        inside = [x.inner if isinstance(x, Simple) else x for x in args]
+        result = op(*inside, **(kwargs or {}))
+        return first if op._schema.is_mutable else Simple(result, first.tag)
+
+
+class Optional(WrapperTensor, fallback="each"):
+    """A declared class with a tensor that may not be there, and a context."""
+
+    a: torch.Tensor
+    b: torch.Tensor | None
+    tag: Any = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Rounding:
+    """A context that can be called."""
+
+    bits: int
+
+    def __call__(self, x: Any) -> Any:
+        return x
+
+
 def two(x: torch.Tensor) -> torch.Tensor:
     return TwoTensor(x.detach(), x.detach() + 1).requires_grad_(x.requires_grad)
+
+
+def with_scale(x: Any, scale: int) -> Any:
+    x.inner.scale = scale
+    return x
 
 
 HELD: list[int] = [1]
@@ -66,6 +120,29 @@ TENSORS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "tagged other list": lambda x: Tagged(x.detach(), [2]),
     "tagged held": lambda x: Tagged(x.detach(), HELD),
     "tagged later": lambda x: Tagged(x.detach(), 1, 2),
+    "parameter": lambda x: nn.Parameter(x.detach(), x.requires_grad),
+    "plain": lambda x: x.detach().as_subclass(Plain).requires_grad_(x.requires_grad),
+    "nested": lambda x: TwoTensor(two(x.detach()), two(x.detach())),
+    "nested half": lambda x: TwoTensor(two(x.detach()), x.detach() + 1),
+    "of two dtypes": lambda x: TwoTensor(x.detach(), x.detach().double() + 1),
+    "of two tensors that are one": lambda x: TwoTensor(x.detach(), x.detach()),
+    "later in a wrapper": lambda x: TwoTensor(two(torch.arange(5.0, dtype=x.dtype))[1:4], two(x.detach())),
+    "optional": lambda x: Optional(x.detach(), x.detach() + 1),
+    "optional, absent": lambda x: Optional(x.detach(), None),
+    "optional 1": lambda x: Optional(x.detach(), None, 1),
+    "optional 1.0": lambda x: Optional(x.detach(), None, 1.0),
+    "optional rounding": lambda x: Optional(x.detach(), None, Rounding(4)),
+    "optional rounding, other bits": lambda x: Optional(x.detach(), None, Rounding(3)),
+    "simple": lambda x: Simple(x.detach(), 1),
+    "simple True": lambda x: Simple(x.detach(), True),
+    "simple list": lambda x: Simple(x.detach(), [1]),
+    "simple rounding": lambda x: Simple(x.detach(), Rounding(4)),
+    "simple rounding, other bits": lambda x: Simple(x.detach(), Rounding(3)),
+    "simple class": lambda x: Simple(x.detach(), Rounding),
+    "simple, inside with an attribute": lambda x: with_scale(Simple(x.detach(), 1), 1),
+    "tagged rounding": lambda x: Tagged(x.detach(), Rounding(4)),
+    "tagged rounding, other bits": lambda x: Tagged(x.detach(), Rounding(3)),
+    "tagged nested": lambda x: Tagged(two(x.detach())),
 }
 """What the first argument is."""
 
@@ -73,11 +150,18 @@ VIEWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "all": lambda x: x.clone(),
     "fresh": lambda x: torch.ones(3) * x[0],
     "front": lambda x: x[:3],
+    "unrecorded": lambda x: torch.no_grad()(lambda: x[:3])(),
     "split": lambda x: x.split([3, x.numel() - 3])[0],
     "unsafe split": lambda x: x.unsafe_split_with_sizes([3, x.numel() - 3])[0],
     "detached": lambda x: x.detach()[:3],
     "back": lambda x: x[1:4],
     "steps": lambda x: x[:6:2],
+    "expanded": lambda x: x[:1].expand(3),
+    "negative": lambda x: torch._neg_view(x[:3]),
+    "conjugate": lambda x: x[:3].to(torch.complex64).conj().real,
+    "as strided": lambda x: x.as_strided((3,), (1,), 2),
+    "row": lambda x: x[:3].unsqueeze(0),
+    "another storage": lambda x: x[:3].clone()[:],
 }
 """How an argument is taken of a base."""
 
@@ -94,7 +178,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "program": ("reads", "writes", "begins", "appends"),
     "kind": tuple(TENSORS),
     "view": tuple(VIEWS),
-    "other": (*VIEWS, "same"),
+    "other": (*(name for name in VIEWS if name != "unrecorded"), "same"),  # eager mode refuses to write that
     "held context": (1, 2),
     "length": (8, 9),
     "requires grad": (False, True),
@@ -414,6 +498,11 @@ OBJECTS: dict[str, Callable[[], Any]] = {
 }
 
 
+def number_of(tag: Any) -> int:
+    """What a context counts for."""
+    return tag.bits if isinstance(tag, Rounding) else tag
+
+
 def compute(module: nn.Module, x: Any, y: Any, objects: Any, number: Any, lists: Any) -> Any:
     """Reads all that calls differ in."""
     scale = getattr(x, "scale", 11) + len(lists[1]) + number * (3 if type(number) is int else 4)
@@ -434,5 +523,7 @@ def compute(module: nn.Module, x: Any, y: Any, objects: Any, number: Any, lists:
     if hasattr(x, "__tensor_flatten__"):
         tag = x.__tensor_flatten__()[1]
         if isinstance(tag, list):
-            scale = scale + (tag[0][0] * 10 if isinstance(tag[0], list) else tag[0]) + x.storage_offset()
+            scale = scale + (tag[0][0] * 10 if isinstance(tag[0], list) else number_of(tag[0])) + x.storage_offset()
+        elif isinstance(tag, tuple):
+            scale = scale + len(repr(tag))
     return module(x * scale) + torch.tensor([0.5]).to(torch.get_default_dtype()) + torch.ones(3)

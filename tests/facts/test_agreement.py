@@ -112,10 +112,14 @@ def test_calls_that_differ_in_one_thing(base: str, name: str, option: Any) -> No
         assert found == ("", "")
 
 
-@pytest.mark.parametrize(("one", "other"), [*itertools.pairwise(CHOICES["objects"])])
-def test_objects_that_are_alike(one: str, other: str) -> None:
-    a, b = PLAIN | {"objects": one}, PLAIN | {"objects": other}
-    assert (disagreement(a, b), disagreement(b, a)) == ("", "")
+ALIKE = [(name, *pair) for name in ("objects", "kind", "view") for pair in itertools.pairwise(CHOICES[name])]
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize(("name", "one", "other"), ALIKE)
+def test_what_is_alike(name: str, one: str, other: str) -> None:
+    a, b = (PLAIN | {"requires grad": name == "view", name: x} for x in (one, other))
+    assert (disagreement(a, a), disagreement(a, b), disagreement(b, a)) == ("", "", "")
 
 
 calls = st.fixed_dictionaries({name: st.sampled_from(options) for name, options in CHOICES.items()})

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import subclass_aot as sa
 from subclass_aot.call import Arguments
 from subclass_aot.facts import Kind, facts_of, global_state, is_of_call
-from tests.facts.calls import Tagged, default_dtype
+from tests.facts.calls import Simple, Tagged, default_dtype
 
 
 def reason(change: Callable[[Any], Any], module: nn.Module, x: Tensor | None = None) -> str:
@@ -216,6 +216,11 @@ class Config:
         return 0
 
 
+class Rounding(Config):
+    def __call__(self, x: Any) -> Any:
+        return x
+
+
 def set_bits(config: Config) -> None:
     config.bits = 5
 
@@ -226,15 +231,18 @@ CONTEXTS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any], Callable[[Any
     "a list in a tuple": (lambda: (1, [2]), lambda c: c[1].append(3), lambda c: len(c[1])),
     "a set": (lambda: {1}, lambda c: c.add(2), len),
     "an object": (lambda: Config(4), set_bits, lambda c: c.bits),
+    "an object that can be called": (lambda: Rounding(4), set_bits, lambda c: c.bits),
     "an object in a tuple": (lambda: (Config(4),), lambda c: set_bits(c[0]), lambda c: c[0].bits),
 }
 
 
+@pytest.mark.every_case
+@pytest.mark.parametrize("cls", [Tagged, Simple])
 @pytest.mark.parametrize("held_by", ["argument", "closure", "module"])
 @pytest.mark.parametrize("name", CONTEXTS)
-def test_a_context_is_compared_with_what_it_was(name: str, held_by: str) -> None:
+def test_a_context_is_compared_with_what_it_was(name: str, held_by: str, cls: Callable[..., torch.Tensor]) -> None:
     make, change, value = CONTEXTS[name]
-    x = Tagged(torch.ones(2), make())
+    x: Any = cls(torch.ones(2), make())
 
     def scaled(x: Any) -> Any:
         return x.inner * value(x.tag)

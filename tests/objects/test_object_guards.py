@@ -209,3 +209,18 @@ def test_an_attribute_that_a_function_gets_later(fn: Any, more: Any) -> None:
         vars(plain).clear() if factor is None else setattr(plain, "factor", factor)
         assert torch.equal(compiled(B, *more), fn(B, *more))
     assert len(compiled.recompiles) == 1
+
+
+def test_an_object_in_a_tuple_in_a_set_is_compared_by_what_it_holds() -> None:
+    cell = Cell(factor=2)
+
+    def scaled(x: torch.Tensor, cells: list[set[Any]]) -> torch.Tensor:
+        for number, one in cells[0]:
+            x = x * number * one.factor
+        return x
+
+    compiled, cells = aot_compile(scaled), [{(3, cell)}]
+    assert compiled(A, cells).item() == 6
+    cell.factor = 5
+    assert compiled(A, cells).item() == 15
+    assert compiled.recompiles == ["args[1][0][0][1].factor: 2 before, 5 now"]
