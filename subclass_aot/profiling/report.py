@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -10,8 +11,9 @@ from typing import Any, NamedTuple
 import torch
 
 from subclass_aot._stack import UserFrame
-from subclass_aot.devices import Device
+from subclass_aot.devices import Device, bytes_of
 from subclass_aot.errors import ProfileError
+from subclass_aot.profiling.roofline import Times, times_of
 from subclass_aot.profiling.timeline import Allocation, Timeline, Work
 
 BY = ("kind", "module", "operator", "line", "name", "phase")
@@ -82,6 +84,7 @@ class Report:
     uncounted: dict[str, int] = field(default_factory=dict)
     unknown: list[str] = field(default_factory=list)
     rerun: Callable[..., Report] | None = field(default=None, repr=False)
+    _formulas: dict[tuple[str, int | None], Any] = field(default_factory=dict, repr=False)
 
     @property
     def peak(self) -> int:
@@ -198,6 +201,71 @@ class Report:
 
     def _at_end_of(self, phase: str, kind: str) -> int:
         return self.owners("kind", phase).get(kind, 0) if self.timeline.end_of(phase) is not None else 0
+
+    def seconds(self, device: str | Device | None = None) -> Times:
+        """Returns how long the run takes at best: a roofline for each operator, one after the other.
+
+        Args:
+            device: The device; that of the report if left out.
+
+        Raises:
+            ProfileError: There is none.
+        """
+        return times_of(self.timeline, self.device if device is None else device)
+
+    def formula(self, letter: str = "B", dim: int | None = None) -> Any:
+        """Returns the peak and the products as functions of a size: see `formula_of`.
+
+        Args:
+            letter: "B" for the batch; any other, as "S", for the length of sequences.
+            dim: The dim of the data that it is; the first for "B", the second for others if left out.
+        """
+        from subclass_aot.profiling.formula import formula_of  # which is made of this class
+
+        key = letter, dim
+        if key not in self._formulas:
+            self._formulas[key] = formula_of(self, letter, dim)
+        return self._formulas[key]
+
+    def largest_batch(self, memory: str | int | float | None = None) -> int:
+        """Returns the largest batch whose peak is not over the memory.
+
+        Args:
+            memory: The memory, as "80GiB"; that of the report if left out.
+
+        Raises:
+            ProfileError: Nobody said how much there is, or the program cannot be run again.
+        """
+        there = self.memory if memory is None else bytes_of(memory)
+        if there is None:
+            raise ProfileError('Nobody said how much memory there is. Instead: report.largest_batch("80GiB").')
+        return int(self.formula("B").largest(there))
+
+    def to_json(self) -> str:
+        """Returns the figures as JSON."""
+        from subclass_aot.profiling.export import as_json
+
+        return as_json(self)
+
+    def memory_viz(self, path: str | os.PathLike[str]) -> None:
+        """Writes the pickle that torch's memory viewer reads.
+
+        Args:
+            path: The file.
+        """
+        from subclass_aot.profiling.export import write_snapshot
+
+        write_snapshot(self, path)
+
+    def plot(self, path: str | os.PathLike[str]) -> None:
+        """Draws memory over the run, and products by module; it needs matplotlib.
+
+        Args:
+            path: The picture, as "out.png".
+        """
+        from subclass_aot.profiling.export import plot
+
+        plot(self, path)
 
     def __str__(self) -> str:
         """Returns the report as a table."""

@@ -4,20 +4,7 @@ from __future__ import annotations
 
 from subclass_aot.meta import Operation
 from subclass_aot.profiling.report import Report
-
-
-def amount(number: float, unit: str = "B") -> str:
-    """Returns a number with a prefix: of bytes those of 1024, of all else those of 1000.
-
-    >>> amount(1536), amount(2.5e12, "FLOP")
-    ('1.50 KiB', '2.50 TFLOP')
-    """
-    base, prefixes = (1024, ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")) if unit == "B" else (1000, ("", *"kMGTPE"))
-    sign, number = ("-", -number) if number < 0 else ("", number)
-    i = 0
-    while number >= base and i < len(prefixes) - 1:
-        number, i = number / base, i + 1
-    return f"{sign}{number:.0f} {unit}" if not i else f"{sign}{number:.2f} {prefixes[i]}{unit}"
+from subclass_aot.profiling.words import amount
 
 
 def table(report: Report) -> str:
@@ -74,6 +61,12 @@ def _work(report: Report) -> list[str]:
     for name, unit, sums in rows:
         numbers = [*(sums(phase) for phase in phases), sums()]
         lines.append(f"{name:20}" + "".join(f"{amount(n, unit):>14}" for n in numbers))
+    if report.device is not None:
+        times = report.seconds()
+        numbers = [*(times.by_phase.get(phase, 0.0) for phase in phases), times.seconds]
+        lines.append(f"{'time, at best':20}" + "".join(f"{amount(n, 's'):>14}" for n in numbers))
+        bounds = ", ".join(f"{name} {amount(n, 's')}" for name, n in times.by_bound.items())
+        lines.append(f"  bound by          {bounds}; products reach {times.mfu:.0%} of the device at most")
     return lines
 
 
