@@ -16,15 +16,39 @@ from benchmarks.demo.vit import ViT
 from benchmarks.row import Result, Target
 from subclass_aot.benchmark import Budget, Comparison, Side, compare
 
-META = Target.faster(8, 'MetaTensor ViT-B/16, batch 10^10, against device="meta"')
+META = Target.faster(12, 'MetaTensor ViT-B/16, batch 10^10, against device="meta"')
+LISTENS = Target.within(2, "MetaTensor ViT-B/16 with a listener, against one run without")
 BATCH = 10**10
+
+
+class Counts(sa.meta.Listener):
+    """Counts operators and storages."""
+
+    operators = storages = 0
+
+    def on_operator(self, stream: Any, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+        """Counts one."""
+        self.operators += 1
+
+    def on_storage(self, storage: sa.meta.Storage) -> None:
+        """Counts one more."""
+        self.storages += 1
+
+    def on_release(self, storage: sa.meta.Storage) -> None:
+        """Counts one less."""
+        self.storages -= 1
 
 
 def run(budget: Budget, layers: int = 12, target: Target = META) -> Iterator[Result]:
     """Measures ViT-B/16 at batch 10^10; the first run of each side is not counted."""
     case = f"ViT-B/16, batch 10^10{'' if layers == 12 else f', {layers} layers'}"
     against = {'device="meta"': target if layers == 12 else None, "FakeTensorMode": None, least.DISPATCHES: None}
-    yield Result("forward + backward, no data", case, _measured(budget, layers), "MetaTensor", against)
+    times = _measured(budget, layers)
+    yield Result("forward + backward, no data", case, times, "MetaTensor", against)
+    if target is META:
+        yield Result(
+            "no data, with a listener", case, times, "a listener", {"MetaTensor": LISTENS if layers == 12 else None}
+        )
 
 
 @functools.cache
@@ -34,8 +58,10 @@ def _measured(budget: Budget, layers: int) -> Comparison:
     fake_mode = FakeTensorMode()
     with fake_mode:
         fake, fake_images = ViT(layers=layers), torch.empty(BATCH, 3, 224, 224)
+    data_free = sa.to_meta(plain), sa.MetaTensor(images)
     sides = {
-        "MetaTensor": Side(_train, (sa.to_meta(plain), sa.MetaTensor(images))),
+        "MetaTensor": Side(_train, data_free),
+        "a listener": Side(_train_within, (Counts(), *data_free)),
         'device="meta"': Side(_train, (plain, images)),
         "FakeTensorMode": Side(_train_within, (fake_mode, fake, fake_images)),
         least.DISPATCHES: Side(_train_again, least.repeated(plain, images)),

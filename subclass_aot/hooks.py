@@ -40,3 +40,6 @@ make_node: Callable[..., Callable[..., Any]] | None = None
 
 kernels: Any = None
 """The code that serves operators on wrappers before Python is called, and caches which results were accepted."""
+
+leaves: Any = None
+"""The code that serves operators on tensors without data before Python is called."""

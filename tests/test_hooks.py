@@ -52,8 +52,18 @@ def test_a_part_is_put_in_place_and_taken_out(monkeypatch: pytest.MonkeyPatch) -
     module: Any = Module
     put_in_place("recipes", module)
     put_in_place("kernels", module)
+    put_in_place("leaves", module)
     put_in_place("exact", module)
-    assert hooks.make_recipe is len and hooks.kernels is module and hooks.hold is len and hooks.one_call_pays
-    for part in ("recipes", "kernels", "exact"):
+    assert (
+        hooks.make_recipe is len
+        and hooks.kernels is hooks.leaves is module
+        and hooks.hold is len
+        and hooks.one_call_pays
+    )
+    for part in ("recipes", "kernels", "leaves", "exact"):
         put_in_place(part, None)
-    assert hooks.make_recipe is hooks.kernels is None and hooks.hold is exact.hold and not hooks.one_call_pays
+    assert (
+        hooks.make_recipe is hooks.kernels is hooks.leaves is None
+        and hooks.hold is exact.hold
+        and not hooks.one_call_pays
+    )

@@ -151,3 +151,40 @@ def switch_kernels(on: bool) -> bool:
 
 def kernel_hits() -> dict[str, int]:
     """By operator, how many calls its kernel has served; without those that have served none."""
+
+def install_leaf_kernels(names: Sequence[str]) -> list[str]:
+    """Does what `install_kernels` does, for operators on tensors without data. Composite ones are left out."""
+
+def serve_leaves(
+    leaf: type[torch.Tensor],
+    storage: type,
+    rest: Mapping[str, object],
+    stream: type,
+    shield: type,
+    effects: Callable[[Any], tuple[tuple[int, ...], tuple[int, ...], bool] | None],
+    in_thread: object,
+) -> None:
+    """Has operators on tensors of exactly `leaf` served, once for the process.
+
+    Args:
+        leaf: The class; its slots are `spec`, `tag` and `_storage`.
+        storage: The class of what a tensor shares with its views.
+        rest: Its slots but `spec`, with what they begin with.
+        stream: The one mode in which operators are served; it has `_values`, `_met`, `class_of_next` and `assumptions`.
+        shield: A mode that may be on below it.
+        effects: Says of an operator, by result, which argument that is (-1 for none), which it is a view of, and
+            whether any is written; None where the operator is Python's.
+        in_thread: Has `listeners`.
+    """
+
+def forget_leaves() -> None:
+    """Has each operator ask Python again: a rule has changed."""
+
+def listen_to_leaves(number: int, /) -> None:
+    """Takes how many listeners there are, in all threads."""
+
+def switch_leaves(on: bool, /) -> bool:
+    """Lets operators be served, or none, in all threads; gives what it was."""
+
+def leaf_hits() -> int:
+    """How many operators on tensors without data were served."""

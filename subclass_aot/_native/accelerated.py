@@ -17,7 +17,7 @@ import torch
 from subclass_aot import hooks
 from subclass_aot._native import build, cache
 
-Part = Literal["exact", "modes", "recipes", "tables", "nodes", "kernels"]
+Part = Literal["exact", "modes", "recipes", "tables", "nodes", "kernels", "leaves"]
 
 PARTS: Final[dict[Part, str]] = {
     "exact": "comparing and setting many Python objects at once",
@@ -26,6 +26,7 @@ PARTS: Final[dict[Part, str]] = {
     "tables": "comparing the tensors of a call, and reading their leaves",
     "nodes": "the node of autograd's graph for a call with gradients",
     "kernels": "serving operators on each inner tensor",
+    "leaves": "serving operators on tensors without data",
 }
 """What can run natively. All but the first are parts of the accelerator."""
 

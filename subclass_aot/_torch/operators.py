@@ -89,6 +89,11 @@ def registered_operators() -> Iterator[Operator]:
             yield func
 
 
+def names_of_aten() -> list[str]:
+    """Returns the names of torch's own operators, as the dispatcher has them. No public list of them is as quick."""
+    return [name for name in torch._C._dispatch_get_all_op_names() if name.startswith("aten::")]
+
+
 def is_factory(func: Operator) -> bool:
     """Returns True if the operator takes a `device` argument; read from the schema, which is private."""
     return any(a.name == "device" for a in func._schema.arguments)

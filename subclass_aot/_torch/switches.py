@@ -19,7 +19,7 @@ from subclass_aot._torch.dispatch import (
 from subclass_aot.put_back import PutBack
 
 
-class _Switch:
+class Switch:
     """A flag of the process that is on while anybody, in any thread, has it on."""
 
     def __init__(self, read: Callable[[], bool], write: Callable[[bool], None]) -> None:
@@ -45,16 +45,16 @@ class _Switch:
             self._users.discard(user)
 
 
-compiling = _Switch(
+compiling = Switch(
     lambda: torch.compiler._is_compiling_flag, lambda value: setattr(torch.compiler, "_is_compiling_flag", value)
 )
 """Within the block `torch.compiler.is_compiling()` is true. Only torch's own exporter sets what it reads."""
 
-_literals_are_moved_late = _Switch(torch._C._only_lift_cpu_tensors, torch._C._set_only_lift_cpu_tensors)
+_literals_are_moved_late = Switch(torch._C._only_lift_cpu_tensors, torch._C._set_only_lift_cpu_tensors)
 """Within the block the memory of `torch.tensor(literal, device=...)` is on the CPU until modes have seen the tensor."""
 
 
-class _Shield(PassOn):
+class Shield(PassOn):
     """Stands where torch looks for a mode of fake tensors."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class _Shield(PassOn):
 def mode_of_fake_tensors() -> Any:
     """Returns the mode of fake tensors that is on in this thread; None if there is none. It has no public query."""
     mode: Any = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE)
-    return None if type(mode) is _Shield else mode
+    return None if type(mode) is Shield else mode
 
 
 def are_fake(types: Collection[type]) -> bool:
@@ -80,7 +80,7 @@ def devices_untouched() -> Iterator[None]:
     Torch starts a device before any mode sees the operator, except where it knows that tensors are fake.
     """
     fake: Any = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE)
-    with _literals_are_moved_late(), _Shield() if fake is None else nullcontext():
+    with _literals_are_moved_late(), Shield() if fake is None else nullcontext():
         yield
 
 

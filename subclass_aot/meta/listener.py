@@ -8,7 +8,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot._torch.operators import Operator
-from subclass_aot.meta.operation import Operation, made_at
+from subclass_aot.meta.operation import Operation, made_at, tell_listeners
 from subclass_aot.meta.storage import Storage, add_listeners, in_thread, without_listeners
 
 if TYPE_CHECKING:  # which queries the stream that runs
@@ -40,10 +40,7 @@ class Listener:
 
     without_listeners = staticmethod(without_listeners)
 
-    @staticmethod
-    def of_thread() -> tuple[Listener, ...]:
-        """Returns the listeners of this thread."""
-        return in_thread.listeners
+    tell = staticmethod(tell_listeners)
 
     def __enter__(self) -> Any:
         in_thread.listeners = (*in_thread.listeners, self)

@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import sys
 from types import CodeType, FrameType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from subclass_aot import _torch
 from subclass_aot._stack import UserFrame, is_own, is_user_file
 from subclass_aot._torch.operators import Operator
+from subclass_aot.meta.storage import in_thread
 from subclass_aot.operators import flops_of
+
+if TYPE_CHECKING:  # which tells of operators
+    from subclass_aot.meta.stream import Stream
 
 
 class Place(NamedTuple):
@@ -47,7 +51,9 @@ class Operation:
 
     __slots__ = ("stream", "func", "args", "kwargs", "result", "_place")
 
-    def __init__(self, stream: Any, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+    def __init__(
+        self, stream: Stream | None, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    ) -> None:
         self.stream = stream
         self.func = func
         self.args = args
@@ -94,6 +100,15 @@ class Operation:
     def node(self) -> Any:
         """The gradient function that runs."""
         return self.place.node
+
+
+def tell_listeners(
+    stream: Stream | None, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: object
+) -> None:
+    """Calls the listeners of this thread for an operator that has run."""
+    operation = Operation(stream, func, args, kwargs, result)
+    for listener in in_thread.listeners:
+        listener.on_operator(operation)
 
 
 made_at: dict[int, tuple[torch.nn.Module | None, UserFrame | None]] = {}

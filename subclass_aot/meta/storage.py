@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
-from subclass_aot import _torch
+from subclass_aot import _torch, hooks
 from subclass_aot._stack import user_line
 from subclass_aot.errors import DataDependentError
 from subclass_aot.meta.spec import Spec, native_device
@@ -156,6 +156,8 @@ def add_listeners(number: int) -> None:
             Storage.__del__ = _released  # type: ignore[attr-defined]
         elif hasattr(Storage, "__del__"):
             del Storage.__del__
+        if hooks.leaves is not None:
+            hooks.leaves.listen_to_leaves(_listening)
 
 
 def _released(storage: Storage) -> None:

@@ -99,7 +99,7 @@ def _report(options: argparse.Namespace) -> Report:
     _say("making it without data")
     given = {"device": options.device, "memory": options.memory, "assume": options.assume}
     is_model = isinstance(target, type) and issubclass(target, torch.nn.Module)
-    with meta(setting.claim), torch.set_grad_enabled(not options.inference):
+    with meta(setting.device), torch.set_grad_enabled(not options.inference):
         if not is_model:
             program, args = _program_of(target, options.target)
             return _profiled(program, *args, **given)

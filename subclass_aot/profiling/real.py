@@ -10,7 +10,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot._torch.operators import Operator
-from subclass_aot.meta import Listener, MetaTensor, Operation
+from subclass_aot.meta import Listener, MetaTensor
 from subclass_aot.operators import effects_of
 
 
@@ -36,7 +36,5 @@ class RealOperators(_torch.dispatch.DispatchMode):
         result = func(*args, **kwargs)
         tree: Any = (args, kwargs, result)
         if not any(isinstance(x, MetaTensor) for x in optree.tree_iter(tree, none_is_leaf=True)):
-            operation = Operation(None, func, args, kwargs, result)
-            for listener in Listener.of_thread():
-                listener.on_operator(operation)
+            Listener.tell(None, func, args, kwargs, result)
         return result

@@ -128,7 +128,7 @@ class _Run:
             batch: What changes the sizes of data.
         """
         setting = self.setting
-        with meta(setting.claim, assume=setting.assume, fraction=setting.fraction) as assumed:
+        with meta(setting.device, assume=setting.assume, fraction=setting.fraction) as assumed:
             tree = without_data((self.program, self.args, self.kwargs, setting.optimizer), setting.claim)
             if batch is not None:
                 tree = batch(tree)

@@ -138,7 +138,7 @@ class Timeline:
         return self.phases[i][1] if i >= 0 else "before"
 
     def end_of(self, phase: str) -> int | None:
-        """Returns how many events there were when forward ended first, or another phase last; None if it was not run."""
+        """Returns how many events there were when forward first ended, or another phase last; None without it."""
         ends = [since for since, _ in self.phases[1:]] + [len(self.events)]
         found = [end for (_, name), end in zip(self.phases, ends, strict=True) if name == phase]
         return None if not found else found[0 if phase == "forward" else -1]

@@ -4,7 +4,6 @@ import torch
 from torch import nn
 
 import subclass_aot as sa
-from subclass_aot.profiling.table import amount
 
 
 def test_a_report_says_what_was_not_counted() -> None:
@@ -29,8 +28,3 @@ def test_a_difference_shows_what_a_change_bought() -> None:
     assert lines[0].split() == ["before", "after", "change"]
     saved = next(line for line in lines if line.startswith("saved for backward"))
     assert saved.split()[-1] == "-50.0%"
-
-
-def test_amounts_have_prefixes() -> None:
-    assert [amount(n) for n in (0, 1023, 1024, -(3 << 40))] == ["0 B", "1023 B", "1.00 KiB", "-3.00 TiB"]
-    assert amount(10**18, "FLOP") == "1.00 EFLOP"

@@ -67,6 +67,7 @@ class Served {
   }
 
   int64_t hits = 0; // operators that were served, with the GIL held
+  bool takes_wrappers = false; // by the schema; else it stays empty
 
   static std::unordered_map<std::string, Served*>& all() { // by operator; kernels are never taken out, nor is this
     static auto* table = new std::unordered_map<std::string, Served*>();
@@ -114,7 +115,8 @@ inline PyObject* serve(PyObject*, PyObject* args) {
     return nullptr;
   }
   auto served = Served::all().find(name);
-  TORCH_CHECK_VALUE(served != Served::all().end(), "there is no kernel for ", name);
+  TORCH_CHECK_VALUE(
+      served != Served::all().end() && served->second->takes_wrappers, "there is no kernel for ", name);
   TORCH_CHECK_TYPE(
       PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(cls), reinterpret_cast<PyTypeObject*>(THPVariableClass)),
       "operators serve tensors");
