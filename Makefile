@@ -44,7 +44,7 @@ test-smoke: $(VENV)/.test  ## Try the library in other environments: without num
 	$(BIN)/python -m tests.smoke
 
 test-device: $(VENV)/.test  ## Run what can run on another device than the CPU there: SUBCLASS_AOT_TEST_DEVICE=cuda
-	OMP_NUM_THREADS=1 $(PYTEST) --all tests/test_device.py tests/backends/test_cuda_graphs.py tests/databases tests/models/test_inductor.py
+	OMP_NUM_THREADS=1 $(PYTEST) --all tests/test_device.py tests/test_device_claims.py tests/backends/test_cuda_graphs.py tests/databases tests/models/test_inductor.py
 
 fuzz: $(VENV)/.test  ## Look for programs that compile wrong, for an hour; MINUTES=5, SEED=1, PROCESSES=2
 	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) --processes $(PROCESSES) $(if $(SEED),--seed $(SEED))

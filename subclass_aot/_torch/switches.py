@@ -19,7 +19,7 @@ from subclass_aot._torch.dispatch import (
 from subclass_aot.put_back import PutBack
 
 
-class _Switch:
+class Switch:
     """A flag of the process that is on while anybody, in any thread, has it on."""
 
     def __init__(self, read: Callable[[], bool], write: Callable[[bool], None]) -> None:
@@ -45,12 +45,12 @@ class _Switch:
             self._users.discard(user)
 
 
-compiling = _Switch(
+compiling = Switch(
     lambda: torch.compiler._is_compiling_flag, lambda value: setattr(torch.compiler, "_is_compiling_flag", value)
 )
 """Within the block `torch.compiler.is_compiling()` is true. Only torch's own exporter sets what it reads."""
 
-_literals_are_moved_late = _Switch(torch._C._only_lift_cpu_tensors, torch._C._set_only_lift_cpu_tensors)
+_literals_are_moved_late = Switch(torch._C._only_lift_cpu_tensors, torch._C._set_only_lift_cpu_tensors)
 """Within the block the memory of `torch.tensor(literal, device=...)` is on the CPU until modes have seen the tensor."""
 
 

@@ -101,6 +101,13 @@ class Device:
     def __repr__(self) -> str:
         return f"Device({self.name!r})"
 
+    def __reduce__(self) -> tuple[object, ...]:  # a view of a dict can't be copied
+        return _make, ({f.name: getattr(self, f.name) for f in dataclasses.fields(self)} | {"flops": dict(self.flops)},)
+
+
+def _make(fields: dict[str, Any]) -> Device:
+    return Device(**fields)
+
 
 def device_of(device: str | os.PathLike[str] | Device) -> Device:
     """Returns a device.

@@ -17,12 +17,17 @@ from subclass_aot.errors import DataDependentError, TraceError
 from subclass_aot.meta.fake_kernels import ShapeByData, find_shape_by_data
 from subclass_aot.meta.rule_results import checked, of_written, without_rule
 from subclass_aot.meta.rules.elementwise import laid_out
-from subclass_aot.meta.spec import Spec, indexed
+from subclass_aot.meta.spec import Spec, indexed, native_device
 from subclass_aot.meta.unbacked import unbacked_rule
 from subclass_aot.operators import effects_of, without_out
 from subclass_aot.symbols import current_symbols, solver_in
 
 _META = torch.device("meta")
+
+_TWO_DEVICES = """{operator}: Expected all tensors to be on the same device, but found at least two devices, \
+{first} and {second}!
+  Your line:  {line}
+  Instead: move one of them, as in x.to({first!s})."""
 
 _DATA_DEPENDENT = """{operator} asks for values, and a traced tensor has none.
   Your line:  {line}
@@ -58,6 +63,7 @@ def infer(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if resized is not None:
         return resized
     device = _result_device(args, kwargs)
+    _refuse_two_devices(func, args, kwargs)
     with _torch.dispatch.disable_current_modes():
         tree: Any = optree.tree_map(_blank, (args, kwargs), none_is_leaf=True)  # type: ignore[arg-type]
     meta_args, meta_kwargs = _on_meta(func, *tree)
@@ -275,6 +281,38 @@ def _result_device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if unclaimed is not None and (scalar is None or unclaimed.size):
         return unclaimed.device
     return scalar.device if scalar is not None else torch.get_default_device()
+
+
+def _refuse_two_devices(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Refuses what kernels refuse: tensors on two devices. CPU scalars may be anywhere, and indices on the CPU, too.
+
+    Where hardware is there, the program has met its error.
+    """
+    found: dict[torch.device, None] = {}
+    for value in (*args, *kwargs.values()):
+        for x in _specs_in((value,)):
+            is_free = x.device.type == "cpu" and (not x.size or isinstance(value, list | tuple) and func in _INDEXING)
+            if x.device.type != "meta" and not is_free:
+                found[x.device] = None
+    if len(found) < 2 or func in _BETWEEN_DEVICES or func.namespace != "aten":
+        return
+    if all(native_device(device) == device for device in found) or func.name().startswith("aten::_foreach"):
+        return
+    first, second, *_ = found
+    raise TraceError(_TWO_DEVICES.format(operator=func, first=first, second=second, line=user_line()))
+
+
+_aten = torch.ops.aten
+_INDEXING = frozenset({_aten.index.Tensor, _aten._unsafe_index.Tensor, _aten.index_put.default,
+                       _aten.index_put_.default, _aten._index_put_impl_.default,
+                       _aten._unsafe_index_put.default})  # fmt: skip
+_BETWEEN_DEVICES = frozenset(
+    getattr(packet, name)
+    for packet in (_aten.copy_, _aten.copy, _aten.set_, _aten._copy_from, _aten._pack_padded_sequence, _aten._ctc_loss,
+                   _aten.tensor_split, _aten._cudnn_rnn)
+    for name in packet.overloads()
+)  # fmt: skip
+"""Operators that take tensors of several devices."""
 
 
 def _specs_in(values: Iterable[object]) -> Any:

@@ -14,11 +14,16 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot._torch.operators import Operator
+from subclass_aot.devices import Device
 from subclass_aot.errors import DataDependentError, MutationError, TraceError
 from subclass_aot.meta.assumptions import Assumptions, Given
 from subclass_aot.meta.by_leaf import ByLeaf, leaves_of
 from subclass_aot.meta.dispatch import REAL_WRITTEN
 from subclass_aot.meta.functions import Replaced
+from subclass_aot.meta.rules.cuda import answers, claim_of, claimed
+from subclass_aot.meta.rules.cuda import profile as profile_of_claims
+from subclass_aot.meta.rules.packed import RECURRENT_WITH_CUDNN
+from subclass_aot.meta.spec import native_device
 from subclass_aot.meta.storage import Storage
 from subclass_aot.meta.stream import Stream
 from subclass_aot.meta.tensor import MetaTensor
@@ -30,13 +35,14 @@ _IN_A_TRACE = """`subclass_aot.meta()` is entered by a function while it is trac
   Your line:  {line}
   Instead: make the tensors without data outside, and pass them as arguments."""
 
+_foreach = _torch.cuda.foreach_takes(MetaTensor)
 _LIMIT = 1 << 16
 """Elements that a tensor may have at the most whose values are known."""
 
 
 @contextmanager
 def meta(
-    device: str | torch.device | None = None, *, assume: Given = False, fraction: float = 1.0
+    device: str | torch.device | Device | None = None, *, assume: Given = False, fraction: float = 1.0
 ) -> Iterator[Assumptions]:
     """Makes all tensors without data: inside, `torch.zeros`, `torch.tensor`, layers and `torch.nn.init` cost no memory.
 
@@ -48,7 +54,9 @@ def meta(
 
     Args:
         device: What tensors claim to be on where a program names no device; the default device if left out. Hardware is
-            not needed, neither for it nor for the devices that the program names.
+            not needed, neither for it nor for the devices that the program names. A device of torch's ("cuda:1"), or a
+            profile: "H100", "A100", "RTX 4090", the path of a TOML file, or a `Device`. A profile of a GPU is claimed
+            as `cuda:0`, and `torch.cuda` answers from it. Where there is no CUDA, a plain claim of it is an H100's.
         assume: Whether values that nobody knows are assumed: a check holds (`all`, `isfinite`), a comparison does not,
             a mask is full. Or, by the place of a line, what is read there: `{"model.py:12": False}`;
             the values of other lines are assumed.
@@ -76,13 +84,16 @@ def meta(
     if running is not None and not isinstance(running, DataFree):
         raise TraceError(_IN_A_TRACE.format(line=user_line()))
     with ExitStack() as stack:
-        if device is not None:
-            stack.enter_context(torch.device(device))
+        claim, profile = claim_of(device)
+        if claim is not None:
+            stack.enter_context(claim)
+            _claim(stack, claim, profile)
         if running is None:
             stack.enter_context(_torch.switches.devices_untouched())
             stack.enter_context(torch.autograd.set_multithreading_enabled(False))  # listeners are those of a thread
+            stack.enter_context(_foreach())
             running = stack.enter_context(DataFree())
-            stack.enter_context(Replaced(running))
+            stack.enter_context(Replaced(running, RECURRENT_WITH_CUDNN))
         if fraction != 1 and assume is False:
             raise ValueError(
                 f"fraction is {fraction}, and nothing is assumed. Write sa.meta(assume=True, fraction={fraction})."
@@ -91,6 +102,19 @@ def meta(
             stack.enter_context(PutBack(partial(setattr, running, "assumptions", running.assumptions)))
             running.assumptions = Assumptions(assume, fraction)
         yield running.assumptions
+
+
+def _claim(stack: ExitStack, claim: torch.device, profile: Device | None) -> None:
+    """Has `torch.cuda` answer of a device that is claimed, in the blocks of a stack."""
+    if claim.type != "cuda":
+        return
+    if running_stream() is None:  # what a block before this one has claimed is over
+        claimed.profile = profile
+    elif profile is not None:
+        stack.enter_context(PutBack(partial(setattr, claimed, "profile", claimed.profile)))
+        claimed.profile = profile
+    if claimed.profile is not None or native_device(claim) != claim:
+        stack.enter_context(_torch.cuda.answering(answers(profile_of_claims(), claim.index or 0)))
 
 
 @contextmanager

@@ -8,13 +8,15 @@ from typing import Any, TypeVar
 
 import torch
 
+from subclass_aot.devices import Device
 from subclass_aot.meta.mode import DataFree, meta, running_stream
+from subclass_aot.meta.rules.cuda import claim_of
 from subclass_aot.meta.tensor import MetaTensor
 
 Module = TypeVar("Module", bound=torch.nn.Module)
 
 
-def to_meta(module: Module, device: str | torch.device | None = None) -> Module:
+def to_meta(module: Module, device: str | torch.device | Device | None = None) -> Module:
     """Returns a copy of `module` whose parameters and buffers are `MetaTensor`s; wrapper parameters keep their class.
 
     Each forward runs as inside `subclass_aot.meta(device)`: what it makes has no data either, and claims `device` where
@@ -22,19 +24,21 @@ def to_meta(module: Module, device: str | torch.device | None = None) -> Module:
 
     Args:
         module: Any module; it is not changed. Tied parameters stay tied.
-        device: The device to claim instead of each tensor's own.
+        device: The device to claim instead of each tensor's own: one of torch's, or a profile, as for
+            `subclass_aot.meta`.
 
     >>> layer = to_meta(torch.nn.Linear(3, 5))
     >>> layer(MetaTensor(torch.empty(7, 3))).shape
     torch.Size([7, 5])
     """
+    claim, _ = claim_of(device)
     memo: dict[int, object] = {}
     for parameter in module.parameters():
         if id(parameter) not in memo:
-            fake = MetaTensor.like(parameter, device=device)
+            fake = MetaTensor.like(parameter, device=claim)
             memo[id(parameter)] = torch.nn.Parameter(fake.detach(), requires_grad=parameter.requires_grad)
     for buffer in module.buffers():
-        memo[id(buffer)] = MetaTensor.like(buffer, device=device)
+        memo[id(buffer)] = MetaTensor.like(buffer, device=claim)
     fake = copy.deepcopy(module, memo)
     for part in fake.modules():
         if not isinstance(part, torch.jit.ScriptModule):
@@ -50,7 +54,7 @@ class DataFreeForward:
         device: What tensors claim to be on where the program names no device.
     """
 
-    def __init__(self, module: torch.nn.Module, device: str | torch.device | None) -> None:
+    def __init__(self, module: torch.nn.Module, device: str | torch.device | Device | None) -> None:
         self.module = module
         self.device = device
         self.own = vars(module).get("forward")  # where somebody has given this one module another

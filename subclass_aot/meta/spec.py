@@ -267,7 +267,11 @@ def _new(key: tuple[Any, ...], solver: object) -> Spec:
     size, stride, offset, dtype, device, layout = key
     native = native_device(device)
     head = (size, stride, offset, None, dtype)
-    object.__setattr__(spec, "_blank_args", head if native == _CPU else (*head, layout, native))
+    blank = head if native == _CPU else (*head, layout, native)
+    if native == _META and device.type in keys_of_claims:
+        keys = keys_of_claims[device.type]()
+        blank = blank if keys is None else (*blank, False, False, None, False, False, keys)
+    object.__setattr__(spec, "_blank_args", blank)
     return spec
 
 
@@ -317,4 +321,6 @@ _LONGEST = 1 << 48
 """No size of a tensor in memory is greater."""
 _CPU = torch.device("cpu")
 _META = torch.device("meta")
+keys_of_claims: dict[str, Callable[[], Any]] = {}
+"""By the type of a device that the build does not have, what gives the dispatch keys of tensors that claim it."""
 _interned: dict[tuple[object, ...], Spec] = {}

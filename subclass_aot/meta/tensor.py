@@ -83,6 +83,15 @@ class MetaTensor(torch.Tensor):
         return self.spec.device
 
     @property
+    def is_cuda(self) -> bool:  # type: ignore[override]
+        """Whether it claims a device of the type `cuda`."""
+        return self.spec.device.type == "cuda"
+
+    def get_device(self) -> int:
+        """Returns the index of its device; -1 of those that have none."""
+        return -1 if self.spec.device.type in ("cpu", "meta") else self.spec.device.index
+
+    @property
     def is_meta(self) -> bool:  # type: ignore[override]
         """True, since it has no data; in a trace, what the tensor says that it stands for."""
         return getattr(self, "tag", None) is None or self.spec.device.type == "meta"
@@ -143,6 +152,14 @@ class MetaTensor(torch.Tensor):
         if kwargs.get("device") is not None:
             kwargs["device"] = indexed(kwargs["device"])
         args = tuple([indexed(a) if isinstance(a, str | torch.device) else a for a in args])
+        own = self.spec.device
+        if native_device(own) != own:  # C++ does not know that it is there
+            if kwargs.get("device") == own:
+                del kwargs["device"]
+            elif args and args[0] == own:
+                _, dtype, *options = (*args, None) if len(args) == 1 else args
+                args = dtype or self.dtype, *options
+            args = args if args or kwargs.get("dtype") is not None else (self.dtype,)
         return torch.Tensor.to(self, *args, **kwargs)
 
     def cuda(self, device: str | int | torch.device | None = None, *args: object, **kwargs: object) -> Any:

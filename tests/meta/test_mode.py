@@ -422,7 +422,7 @@ def test_a_trace_is_not_disturbed() -> None:
     theirs = trace_joint(Outer(), 3).graph_module.graph
     assert [str(n.target) for n in ours.nodes] == [str(n.target) for n in theirs.nodes]
     with sa.meta("cuda:1"):
-        y = aot_compile(program)(torch.ones(3, device="cpu"))
+        y = aot_compile(program)(torch.ones(3))
     assert isinstance(y, MetaTensor) and y.shape == (3,)
 
 

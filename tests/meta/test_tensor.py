@@ -14,6 +14,20 @@ from subclass_aot import Int8Weight, MetaTensor, TwoTensor
 from subclass_aot.errors import DataDependentError, TraceError
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda:0", "cuda:1"])
+def test_what_is_there_is_not_moved(device: str) -> None:
+    x = MetaTensor(torch.empty(2, 2), device=device)
+    for same in (x.to(device), x.to(x), x.to(device, torch.float32), x.to(device=device), x.to(dtype=x.dtype)):
+        assert same is x
+    assert x.to(device=device, dtype=x.dtype, non_blocking=True) is x and x.to(device, non_blocking=True) is x
+    for copied in (x.to(device, copy=True), x.to(device, None, False, True), x.to(device=device, copy=True)):
+        assert copied is not x and copied.device == x.device and copied.dtype is x.dtype
+    assert x.to(device, torch.float16).dtype is x.to(device=device, dtype=torch.float16).dtype is torch.float16
+    assert x.to(torch.empty(1, dtype=torch.float64)).dtype is torch.float64
+    images = MetaTensor(torch.empty(2, 3, 4, 5), device=device)
+    assert images.to(device, memory_format=torch.channels_last).stride() == (60, 1, 15, 3)
+
+
 def test_devices_without_hardware() -> None:
     x = MetaTensor(torch.randn(3, 4), device="cuda").requires_grad_()
     weight = MetaTensor.like(torch.nn.Parameter(torch.randn(4, 5)), device="cuda:0")

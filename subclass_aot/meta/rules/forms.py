@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from subclass_aot._torch.operators import Operator
 from subclass_aot.errors import DataDependentError, TraceError
 from subclass_aot.meta.rules.collectives import FUNCTIONAL_FORMS
 from subclass_aot.meta.rules.ctc import CTC, ctc_loss
+from subclass_aot.meta.rules.cuda import RULES, on_claim
 from subclass_aot.meta.rules.packed import PACK, pack
 from subclass_aot.meta.rules.sparse import embedding_bag_backward, leave_out, sparse_of
 from subclass_aot.meta.spec import STRIDED_NESTED, Spec
@@ -160,6 +162,7 @@ _FORMS: dict[Any, Callable[..., Any]] = {
     _aten.masked_select.default: _masked_select,
     _aten._sparse_coo_tensor_with_dims_and_tensors.default: sparse_of,
     _aten._embedding_bag_backward.default: embedding_bag_backward,
+    **{func: partial(on_claim, func) for func in RULES},  # in inference mode, where autograd does not take them apart
 }
 BY_VALUES: dict[Any, Callable[..., Any]] = {PACK: pack, CTC: ctc_loss}
 """Forms of operators whose kernels want values of a tensor: those that a stream knows."""

@@ -15,6 +15,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.errors import DataDependentError
+from subclass_aot.meta.spec import native_device
 from subclass_aot.meta.tensor import MetaTensor
 
 _UNKNOWN = """The sizes of the steps of a PackedSequence are not known, so it cannot {do}.
@@ -53,7 +54,7 @@ def pack(
         return None
     with _torch.dispatch.disable_current_modes():
         positions, steps = _aten._pack_padded_sequence(_positions(input.shape[:2]), known, batch_first)
-    packed = input.reshape(-1, *input.shape[2:]).index_select(0, positions.flatten())
+    packed = input.reshape(-1, *input.shape[2:]).index_select(0, _beside(positions.flatten(), input))
     return packed, values.literal(steps)
 
 
@@ -82,18 +83,19 @@ def pad(
         ranks, lengths = PAD(rank, known, False, 0, total_length)
         places = ranks.flatten().sort(stable=True).indices[-len(rank) :]
     padded = data.new_full((ranks.shape[0] * ranks.shape[1], *data.shape[1:]), padding_value)
-    padded = padded.index_copy(0, places, data).view(*ranks.shape[:2], *data.shape[1:])
+    padded = padded.index_copy(0, _beside(places, data), data).view(*ranks.shape[:2], *data.shape[1:])
     return padded.transpose(0, 1) if batch_first else padded, values.literal(lengths)
 
 
-def _layer(layer: Callable[..., Any]) -> Callable[..., Any]:
+def _layer(layer: Callable[..., Any], with_cudnn: bool = False) -> Callable[..., Any]:
     """Returns a function in place of a recurrent layer: it knows the sizes of the steps, if it is given some.
 
-    On CUDA it is made of operators, step by step: cuDNN's takes weights that lie in one memory, which it finds by their
-    pointers, and draws dropout between layers from a state of its own.
+    In a trace on CUDA it is made of operators, step by step: cuDNN takes weights that lie in one memory, which it
+    finds by their pointers, and draws dropout between layers from a state of its own.
 
     Args:
         layer: Takes `(data, sizes of steps, state, parameters, ...)`, or `(sequences, state, parameters, ...)`.
+        with_cudnn: Whether cuDNN's may run, where nothing runs later.
     """
 
     def call(values: Values, data: torch.Tensor, steps: Any, *others: Any) -> Any:
@@ -101,7 +103,7 @@ def _layer(layer: Callable[..., Any]) -> Callable[..., Any]:
         if data.device.type == "meta" and len(devices - {data.device}) == 1:  # it claims nothing, and they are compared
             (device,) = devices - {data.device}
             return layer(*_on_device(device, [data, steps, *others]))  # which comes here once more
-        if data.device.type == "cuda" and _torch.switches.is_cudnn_enabled():
+        if data.device.type == "cuda" and not with_cudnn and _torch.switches.is_cudnn_enabled():
             with _torch.switches.without_cudnn():
                 return layer(data, steps, *others)  # which comes here once more
         is_packed = len(others) > 1 and isinstance(others[1], list | tuple)
@@ -114,6 +116,11 @@ def _layer(layer: Callable[..., Any]) -> Callable[..., Any]:
         return layer(data, values.literal(known), *others)
 
     return call
+
+
+def _beside(positions: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
+    """Returns positions on the device of data, if that is only claimed: what they were computed on is there."""
+    return positions if native_device(data.device) == data.device else positions.to(data.device)
 
 
 def _tensors_in(values: Sequence[Any]) -> list[torch.Tensor]:
@@ -139,6 +146,8 @@ def _on_device(device: torch.device, values: Sequence[Any]) -> list[Any]:
 
 RECURRENT = {layer: _layer(layer) for layer in _torch.modules.recurrent_layers}
 """What is called in place of recurrent layers, with what knows values as first argument."""
+RECURRENT_WITH_CUDNN = {layer: _layer(layer, with_cudnn=True) for layer in RECURRENT}
+"""Likewise in a run without data."""
 
 
 def _positions(size: Sequence[int]) -> torch.Tensor:

@@ -40,13 +40,6 @@ def test_what_log_sigmoid_saves(device: str) -> None:
     assert (result.numel(), saved.numel()) == (20, 0 if device == "cuda" else 20)
 
 
-@pytest.mark.parametrize("cls", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
-def test_recurrent_layers_are_made_of_operators(cls: type[torch.nn.Module]) -> None:
-    with sa.meta("cuda"):
-        result, _ = cls(8, 16, 2, batch_first=True, bidirectional=True)(torch.empty(2, 5, 8))
-    assert (result.shape, result.stride()) == ((2, 5, 32), (32, 64, 1))
-
-
 def test_a_positional_device_is_that_of_the_result() -> None:
     with sa.meta("cuda"):
         there = torch.ops.prims.device_put(torch.empty(2, 3), torch.device("cpu"))

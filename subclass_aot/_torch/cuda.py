@@ -1,0 +1,168 @@
+"""What builds of torch with CUDA do, brought to tensors that claim to be there in builds without it."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
+from typing import Any
+
+import torch
+from torch.optim.optimizer import _foreach_supported_types as _of_optimizers
+from torch.utils._foreach_utils import _foreach_supported_types as _of_clipping
+
+from subclass_aot._torch.operators import Operator
+from subclass_aot._torch.switches import Switch
+from subclass_aot.put_back import PutBack
+
+AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
+"""The key by which autocast for CUDA gets the operators on a tensor. Torch gives it to tensors by the device that C++
+has for them. When it goes: cast in a mode, which operators inside of others do not reach."""
+
+without_autocast: Callable[[], Any] = functools.partial(torch._C._ExcludeDispatchKeyGuard, AUTOCAST)
+"""Runs a block without autocast for CUDA, as torch's kernels for autocast run the operator itself."""
+
+_library = torch.library.Library("aten", "IMPL")
+"""Keeps the kernels that are put into the dispatcher."""
+
+
+def has_no_cuda() -> bool:
+    """Returns whether this build of torch has no CUDA: in one that has it, its own kernels do what these do."""
+    return not torch.backends.cuda.is_built()
+
+
+def is_autocast(operator: str) -> bool:
+    """Returns whether torch has a kernel for autocast on CUDA of an operator, by its name ("aten::mm")."""
+    return torch._C._dispatch_has_kernel_for_dispatch_key(operator, "AutocastCUDA")
+
+
+def put_kernel(operator: str, kernel: Callable[..., Any], key: str) -> None:
+    """Puts a kernel for an operator into torch's dispatcher, for good.
+
+    Args:
+        operator: Its name, without the namespace.
+        kernel: What is called.
+        key: The dispatch key. Where torch has a kernel for it, that one is replaced.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns once that a kernel is replaced
+        _library.impl(operator, kernel, key)
+
+
+def composed(operator: Operator) -> Callable[..., Any]:
+    """Returns the kernel by which torch composes an operator of others, in C++.
+
+    `decompose` prefers one in Python, if there is one, and that is for Dynamo: it may compose something else.
+    """
+    return functools.partial(operator._op_dk, torch._C.DispatchKey.CompositeImplicitAutograd)
+
+
+def foreach_takes(cls: type[torch.Tensor]) -> Switch:
+    """Returns a block in which optimizers and `clip_grad_norm_` compute with lists of tensors of a class, too.
+
+    They do where the device has that. They ask for the exact class, in two lists that have no public form.
+    """
+
+    def write(value: bool) -> None:
+        for kinds in (_of_optimizers, _of_clipping):
+            if value and cls not in kinds:
+                kinds.append(cls)
+            elif not value and cls in kinds:
+                kinds.remove(cls)
+
+    return Switch(lambda: cls in _of_clipping, write)
+
+
+def group_by_claim(cls: type[torch.Tensor]) -> None:
+    """Has lists of tensors of a class grouped by the device that they have in Python, which for C++ is another one."""
+    group = torch._C._group_tensors_by_device_and_dtype
+
+    @functools.wraps(group)
+    def by_claim(lists: Any, with_indices: bool = False) -> Any:
+        found = group(lists, with_indices)
+        devices = [next((x.device for x in lists[0] if type(x) is cls), key[0]) for (lists, _), key in
+                   zip(found.values(), found, strict=True)]  # fmt: skip
+        return {(device, key[1]): found[key] for device, key in zip(devices, found, strict=True)}
+
+    torch._C._group_tensors_by_device_and_dtype = by_claim  # type: ignore[assignment]
+
+
+def attention_order() -> list[int]:
+    """Returns in which order kernels for attention are asked whether they take the arguments, by their numbers."""
+    return list(torch._C._get_sdp_priority_order())
+
+
+_answering: ContextVar[Mapping[str, Callable[..., Any]] | None] = ContextVar("answering", default=None)
+"""What answers for `torch.cuda` in this thread; None if `torch.cuda` does it itself."""
+_lock = threading.Lock()
+_users: set[object] = set()
+_originals: dict[tuple[Any, str], Any] = {}
+
+
+@contextmanager
+def answering(answers: Mapping[str, Callable[..., Any]]) -> Iterator[None]:
+    """Runs the block so that functions of `torch.cuda` are others in this thread.
+
+    The module has them for all threads, so while anybody is in such a block, what stands there looks which thread asks.
+
+    Args:
+        answers: By the name of a function of `torch.cuda`, what is called. "exchange_device" is that by which
+            `torch.cuda.device(n)` changes the current one, and has no public name; "cudnn_is_acceptable" is that of
+            `torch.backends.cudnn`.
+    """
+    user = object()
+    with PutBack(partial(_leave, user)), PutBack(partial(_answering.set, _answering.get())):
+        with _lock:
+            _users.add(user)
+            for name in answers:
+                place = _PLACES.get(name, (torch.cuda, name))
+                if place not in _originals:
+                    _originals[place] = getattr(*place)
+                    setattr(*place, _by_thread(name, _originals[place]))
+        _answering.set(answers)
+        yield
+
+
+_PLACES: dict[str, tuple[Any, str]] = {
+    "exchange_device": (torch.cuda, "_exchange_device"),
+    "maybe_exchange_device": (torch.cuda, "_maybe_exchange_device"),
+    "cudnn_is_acceptable": (torch.backends.cudnn, "is_acceptable"),
+}
+
+
+def _by_thread(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def ask(*args: Any, **kwargs: Any) -> Any:
+        answer = (_answering.get() or {}).get(name)
+        return original(*args, **kwargs) if answer is None else answer(*args, **kwargs)
+
+    return ask
+
+
+def _leave(user: object) -> None:
+    with _lock:
+        _users.discard(user)
+        if not _users:
+            for place, original in _originals.items():
+                setattr(*place, original)
+            _originals.clear()
+
+
+def on_cleared_casts(forget: Callable[[], None]) -> None:
+    """Calls a function, from now on, whenever torch forgets what autocast has cast.
+
+    That is where the outermost autocast ends, and where a program asks for it. Torch has no place for such a function,
+    so the one that forgets becomes another one.
+    """
+    clear = torch.clear_autocast_cache
+
+    @functools.wraps(clear)
+    def clear_both() -> None:
+        forget()
+        clear()
+
+    torch.clear_autocast_cache = clear_both
