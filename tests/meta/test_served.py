@@ -71,6 +71,7 @@ def described(value: Any) -> Any:
                 type(leaf.grad_fn).__name__,
                 leaf._version,
                 leaf.untyped_storage().nbytes(),
+                torch._C._dispatch_keys(leaf).raw_repr(),
             )
         )
     return str(structure), facts
