@@ -88,6 +88,7 @@ struct LeafResult {
   size_t nbytes = 0;
   caffe2::TypeMeta dtype;
   c10::Device device{c10::kCPU};
+  c10::DispatchKeySet keys; // a device that is claimed has some of its own
 };
 
 struct LeafAnswer {
@@ -457,7 +458,7 @@ class LeafCall {
     auto* impl = tensor.unsafeGetTensorImpl();
     PyObject* object = tensor.defined() ? impl->pyobj_slot()->load_pyobj() : nullptr;
     if (object == nullptr || Py_TYPE(object) != classes.leaf || impl->has_symbolic_sizes_strides() ||
-        classes.tag.get(object) != Py_None) {
+        impl->key_set().has_any(STRANGE) || classes.tag.get(object) != Py_None) {
       return false;
     }
     LeafResult result;
@@ -494,6 +495,7 @@ class LeafCall {
     result.offset = tensor.storage_offset();
     result.dtype = tensor.dtype();
     result.device = impl->device();
+    result.keys = impl->key_set();
     result.nbytes = impl->unsafe_storage().nbytes();
     answer.results.push_back(std::move(result));
     return true;
@@ -506,8 +508,8 @@ class LeafCall {
       return of == nullptr ? at::Tensor() : tensor_of(of);
     }
     at::Tensor tensor = outer_tensor(
-        outer_storage(result.nbytes, result.device), outer_keys(result.dtype, result.device), result.dtype, result.size,
-        result.stride, result.offset);
+        outer_storage(result.nbytes, result.device), result.keys, result.dtype, result.size, result.stride,
+        result.offset);
     Ref object = kept(THPVariable_Wrap(tensor, classes.leaf));
     classes.spec.fill(object.get(), result.spec.get());
     classes.tag.fill(object.get(), Py_None);
