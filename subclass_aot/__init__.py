@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from subclass_aot.export import export_forward
     from subclass_aot.joint import compile_joint, trace_joint
     from subclass_aot.meta import meta as meta  # is the room of that name, which can be called: see there
+    from subclass_aot.profiling import profile
     from subclass_aot.sizes import mark_dynamic
 
 _WHEN_USED = {
@@ -50,6 +51,7 @@ _WHEN_USED = {
     "inductor": "backends",
     "mark_dynamic": "sizes",
     "mark_static_address": "call",
+    "profile": "profiling",
     "trace_joint": "joint",
 }
 """The rooms of names that are imported when they are used: the compiler takes as long to import as all else."""
@@ -100,6 +102,7 @@ __all__ = [
     "mark_static_address",
     "meta",
     "missing_meta",
+    "profile",
     "ops",
     "quantize_",
     "register_meta",

@@ -1,4 +1,5 @@
-"""The command line: `python -m subclass_aot inspect MODULE:CLASS`, `check`, `bench`, and `build-native`."""
+"""The command line: `python -m subclass_aot inspect MODULE:CLASS`, `check`, `bench`, `profile`, and
+`build-native`."""
 
 from __future__ import annotations
 
@@ -45,11 +46,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     bench.add_argument("--json", type=Path, metavar="FILE", help="where to write all numbers")
     bench.add_argument("--plot", type=Path, metavar="FILE", help="where to draw a call over the number of wrappers")
 
+    cost = commands.add_parser("profile", help="say what a model costs before it runs: memory, products, time at best")
+    if "profile" in (sys.argv[1:] if arguments is None else arguments):  # the others need less
+        from subclass_aot.profiling import add_arguments
+
+        add_arguments(cost)
+
     commands.add_parser("build-native", help="build what makes calls faster, for the torch that is installed")
 
     chosen = parser.parse_args(arguments)
     if chosen.command == "bench":
         return _bench(chosen.target, chosen.quick, chosen.json, chosen.plot)
+    if chosen.command == "profile":
+        return _profile(chosen)
     if chosen.command == "build-native":
         return _build_native()
     return _inspect(chosen.target) if chosen.command == "inspect" else _check(chosen.target, chosen.only)
@@ -97,6 +106,15 @@ def _bench(target: str, quick: bool, json_file: Path | None, picture: Path | Non
     if picture is not None:
         plot(report, picture)
     return 0
+
+
+def _profile(options: argparse.Namespace) -> int:
+    from subclass_aot.profiling import run_command
+
+    try:
+        return run_command(options)
+    except SubclassAotError as error:
+        return _fail(str(error))
 
 
 def _build_native() -> int:

@@ -51,6 +51,10 @@ class DeviceError(SubclassAotError, ValueError):
     """There is no such device, its data are wrong or lack something, or a program asks more of it than they say."""
 
 
+class ProfileError(SubclassAotError, ValueError):
+    """A profile has no such part, or what is profiled cannot be run without data or at other sizes."""
+
+
 class OperatorRuleError(SubclassAotError, NotImplementedError):
     """An operator reached a wrapper class that has no rule for it."""
 

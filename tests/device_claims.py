@@ -125,8 +125,8 @@ class _Claimed(Listener):
         self.names: Counter[str] = Counter()
         self.now = self.peak = 0
 
-    def on_operator(self, stream: Any, func: Any, args: Any, kwargs: Any, result: Any) -> None:
-        self.names[func.overloadpacket.__name__] += 1
+    def on_operator(self, operation: Any) -> None:
+        self.names[operation.func.overloadpacket.__name__] += 1
 
     def on_storage(self, storage: Any) -> None:
         if storage.device.type == "cuda":

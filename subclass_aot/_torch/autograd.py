@@ -25,6 +25,23 @@ def sequence_number_of_current_gradient() -> int:
     return -1 if node is None else int(node._sequence_nr())
 
 
+def current_gradient() -> Any:
+    """Returns the gradient function that the engine runs now, or None. There is no public query for it."""
+    return torch._C._current_autograd_node()
+
+
+def is_recomputing(node: Any) -> bool:
+    """Returns whether a checkpoint computes again what the gradient function `node`, which runs, needs.
+
+    A checkpoint has no flag that says so: one kind runs the function within a gradient function of its own, the other
+    within hooks on saved tensors.
+    """
+    if node.name() == "CheckpointFunctionBackward":
+        return torch.is_grad_enabled()
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    return hooks is not None and getattr(hooks[0], "__qualname__", "").startswith("_recomputation_hook.")
+
+
 def leaves_behind_gradient() -> list[torch.Tensor]:
     """Returns the leaves that the gradient function that runs now computes gradients for, or for what was made of them.
 

@@ -52,6 +52,12 @@ def group_size_of(group: torch.ScriptObject) -> int:
     return int(torch.distributed.ProcessGroup.unbox(group).size())
 
 
+def size_of_named_group(name: str) -> int:
+    """Returns how many ranks the process group of a name has, by which functional collectives know it."""
+    groups: Any = torch.distributed.distributed_c10d
+    return int(groups._resolve_process_group(name).size())
+
+
 def reduction_of(op: Any) -> str | None:
     """Returns what functional collectives call a reduction; None for one that they do not know."""
     names = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR")

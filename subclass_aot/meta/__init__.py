@@ -17,12 +17,12 @@ from subclass_aot.meta.listener import Listener as Listener
 from subclass_aot.meta.missing_rules import missing_meta as missing_meta
 from subclass_aot.meta.mode import meta as meta
 from subclass_aot.meta.module import to_meta as to_meta
+from subclass_aot.meta.operation import Operation as Operation
 from subclass_aot.meta.rules.sparse import SparseGradient as SparseGradient
 from subclass_aot.meta.spec import Spec as Spec
 from subclass_aot.meta.storage import Storage as Storage
 from subclass_aot.meta.stream import Stream as Stream
 from subclass_aot.meta.tensor import MetaTensor as MetaTensor
-from subclass_aot.meta.tensor import is_over as is_over
 from subclass_aot.meta.tensor import new_leaf as new_leaf
 from subclass_aot.meta.unbacked import unbacked_rule as unbacked_rule
 

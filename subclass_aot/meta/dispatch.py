@@ -12,6 +12,7 @@ from subclass_aot._torch.operators import Operator
 from subclass_aot.errors import MutationError, TraceError
 from subclass_aot.meta import other_threads
 from subclass_aot.meta.infer import infer, on_new_rule, solver_of_call
+from subclass_aot.meta.operation import tell_listeners
 from subclass_aot.meta.rules.forms import set_to_memory
 from subclass_aot.meta.spec import Spec
 from subclass_aot.meta.storage import MEMORY, Storage, in_thread
@@ -107,8 +108,8 @@ def _dispatch(
             return set_to_memory(*args)
     func = PHYSICAL.get(func, func)
     result = run(func, args, kwargs)
-    for listener in in_thread.listeners:
-        listener.on_operator(None, func, args, kwargs, result)
+    if in_thread.listeners:
+        tell_listeners(None, func, args, kwargs, result)
     return result
 
 

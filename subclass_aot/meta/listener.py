@@ -8,6 +8,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot._torch.operators import Operator
+from subclass_aot.meta.operation import Operation, made_at, tell_listeners
 from subclass_aot.meta.storage import Storage, add_listeners, in_thread, without_listeners
 
 if TYPE_CHECKING:  # which queries the stream that runs
@@ -25,10 +26,8 @@ class Listener:
     the death of storages, too, that are older than the block.
     """
 
-    def on_operator(
-        self, stream: Any, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
-    ) -> Any:
-        """Is called after each operator, with the leaves it was given and the ones it made."""
+    def on_operator(self, operation: Operation) -> None:
+        """Is called after each operator, with the leaves it was given and the ones it made, and where it ran."""
 
     def on_storage(self, storage: Storage) -> None:
         """Is called when a storage is made; `Storage.of(tensor)` is that of a tensor."""
@@ -41,6 +40,8 @@ class Listener:
 
     without_listeners = staticmethod(without_listeners)
 
+    tell = staticmethod(tell_listeners)
+
     def __enter__(self) -> Any:
         in_thread.listeners = (*in_thread.listeners, self)
         add_listeners(1)
@@ -48,6 +49,8 @@ class Listener:
 
     def __exit__(self, *error: object) -> None:
         in_thread.listeners = tuple([other for other in in_thread.listeners if other is not self])
+        if not in_thread.listeners:
+            made_at.clear()
         add_listeners(-1)
 
 

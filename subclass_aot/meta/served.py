@@ -19,6 +19,7 @@ from subclass_aot import _torch, hooks
 from subclass_aot._torch.operators import Operator
 from subclass_aot.meta.infer import on_new_rule
 from subclass_aot.meta.mode import DataFree
+from subclass_aot.meta.operation import tell_listeners
 from subclass_aot.meta.rules.forms import BY_VALUES, form_of
 from subclass_aot.meta.spec import Spec
 from subclass_aot.meta.storage import Storage, in_thread
@@ -78,7 +79,7 @@ def _begin() -> None:
     rest = {name: getattr(blank, name) for name in Storage.__slots__ if name not in ("spec", "__weakref__")}
     _accelerator.install_leaf_kernels(_torch.operators.names_of_aten())
     modes = DataFree, _torch.switches.Shield
-    _accelerator.serve_leaves(MetaTensor, Storage, rest, *modes, effects_for_kernel, in_thread)
+    _accelerator.serve_leaves(MetaTensor, Storage, rest, *modes, effects_for_kernel, in_thread, tell_listeners)
     on_new_rule.append(_accelerator.forget_leaves)
 
 

@@ -19,6 +19,7 @@ from subclass_aot.meta.dispatch import LEAF_TYPES, only_leaves, run
 from subclass_aot.meta.fake_kernels import ShapeByData
 from subclass_aot.meta.infer import asks_for_values
 from subclass_aot.meta.listener import Answers
+from subclass_aot.meta.operation import tell_listeners
 from subclass_aot.meta.rules.forms import BY_VALUES, form_of
 from subclass_aot.meta.spec import Spec
 from subclass_aot.meta.storage import Storage, in_thread
@@ -129,8 +130,8 @@ class Stream(Answers):
             self.on_new_effects(func)
             return self.__torch_dispatch__(func, types, args, kwargs)
         self.on_operator(func, args, kwargs, result)
-        for listener in in_thread.listeners:
-            listener.on_operator(self, func, args, kwargs, result)
+        if in_thread.listeners:
+            tell_listeners(self, func, args, kwargs, result)
         return result
 
     def _fronted(

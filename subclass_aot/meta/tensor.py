@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, SupportsIndex
 
 import torch
@@ -60,6 +60,8 @@ class MetaTensor(torch.Tensor):
     spec: Spec
     tag: Any
     """Belongs to the recorder; None where there is none. One whose `graph` says `is_over` is of a finished trace."""
+    is_over: Callable[[object], bool]
+    """Whether a value is a tensor of a trace that is over."""
     _storage: Storage
     """What it shares with its views: see `Storage.of`."""
 
@@ -290,6 +292,9 @@ def is_over(value: object) -> bool:
     return isinstance(value, MetaTensor) and getattr(getattr(value.tag, "graph", None), "is_over", False)
 
 
+MetaTensor.is_over = staticmethod(is_over)
+
+
 def set_spec(leaf: MetaTensor, spec: Spec) -> None:
     """Gives a leaf another spec in place, as `transpose_` and `resize_` do."""
     _torch.wrappers.set_geometry(leaf, spec.size, spec.stride, spec.offset)
@@ -304,7 +309,8 @@ def _rebuild(spec: Spec, requires_grad: bool, is_parameter: bool) -> Any:
 
 def _like(tensor: torch.Tensor, device: torch.device | None) -> Any:
     if _torch.wrappers.is_traceable_wrapper_subclass(tensor):
-        if device is not None and native_device(device) != device:
+        in_run = any(isinstance(mode, Answers) for mode in _torch.dispatch.dispatch_modes())
+        if device is not None and native_device(device) != device and not in_run:
             raise TraceError(
                 f"A {type(tensor).__name__} cannot claim {device}: this build of torch has no such device, and a "
                 "wrapper, unlike a MetaTensor, has no device but its own. Leave `device` out, or use a dense tensor."

@@ -1,5 +1,7 @@
 """Operators: what their schemas and tags say."""
 
+from subclass_aot.operators.arithmetic import flops_of as flops_of
+from subclass_aot.operators.arithmetic import is_counted as is_counted
 from subclass_aot.operators.kinds import MOVES as MOVES
 from subclass_aot.operators.kinds import OperatorKind as OperatorKind
 from subclass_aot.operators.kinds import kind_of as kind_of

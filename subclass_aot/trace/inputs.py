@@ -26,7 +26,7 @@ from subclass_aot.errors import TraceError
 from subclass_aot.flatten import FlattenPlan, IndexMap, ValueMeta
 from subclass_aot.graph import GRADIENT, Recorder, messages
 from subclass_aot.jagged import structure_slots
-from subclass_aot.meta import MetaTensor, SparseGradient, Spec, Storage, is_over, new_leaf
+from subclass_aot.meta import MetaTensor, SparseGradient, Spec, Storage, new_leaf
 from subclass_aot.outputs import Value
 from subclass_aot.signature import Input
 from subclass_aot.sizes import DynamicSizes, GivenSizes, plan_of_fakes, symbolic_fakes
@@ -258,7 +258,7 @@ def _placeholders(plan: InputPlan, user: UserInputs, recorder: Recorder) -> list
     leaves: list[Any] = list(user.patterns)
     for number, slot in enumerate(plan.graph_slots, 1):
         pattern, real = user.patterns[slot], user.leaves[slot]
-        if is_over(real):
+        if MetaTensor.is_over(real):
             raise TraceError(messages.OVER.format(path=plan.desc_of(slot)))
         if is_symbolic(pattern):
             recorder.symint_placeholder(f"primals_{number}", pattern, plan.desc_of(slot))

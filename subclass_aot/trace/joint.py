@@ -18,7 +18,7 @@ from subclass_aot.call import Arguments
 from subclass_aot.descriptors import Number, SyntheticBase, describe, descriptor_of
 from subclass_aot.flatten import FlattenPlan
 from subclass_aot.graph import Looks, Recorder, remove_mutations
-from subclass_aot.meta import Listener, is_over, other_threads
+from subclass_aot.meta import Listener, MetaTensor, other_threads
 from subclass_aot.outcome import OlderObjects, Present, find_holders
 from subclass_aot.put_back import PutBack
 from subclass_aot.signature import Assumptions, JointSignature
@@ -118,7 +118,7 @@ def trace_once(
 def _end(graph: Any) -> None:
     """Notes that a trace is over: see `MetaTensor.tag`."""
     graph.is_over = True
-    _torch.plain_subclasses.give_up_fronts(is_over)
+    _torch.plain_subclasses.give_up_fronts(MetaTensor.is_over)
 
 
 def _record(

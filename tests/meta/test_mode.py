@@ -19,7 +19,7 @@ from torch.nn import functional as F
 import subclass_aot as sa
 from subclass_aot import Int8Weight, MetaTensor, TwoTensor, aot_compile, to_meta, trace_joint
 from subclass_aot.errors import DataDependentError, MutationError, TraceError
-from subclass_aot.meta import Listener
+from subclass_aot.meta import Listener, Operation
 
 HUGE = 10**13  # no machine has room for so many elements
 
@@ -459,8 +459,8 @@ def test_what_fake_tensors_compute_is_no_work() -> None:
     class Heard(Listener):
         operators: tuple[Any, ...] = ()
 
-        def on_operator(self, stream: Any, func: Any, args: Any, kwargs: Any, result: Any) -> None:
-            self.operators = (*self.operators, func)
+        def on_operator(self, operation: Operation) -> None:
+            self.operators = (*self.operators, operation.func)
 
     heard = Heard()
     with sa.meta(), heard:

@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 import subclass_aot as sa
 from subclass_aot import MetaTensor, TwoTensor, trace_joint
-from subclass_aot.meta import Listener
+from subclass_aot.meta import Listener, Operation
 
 
 class FlopCounter(Listener):
@@ -24,11 +24,11 @@ class FlopCounter(Listener):
         self.operators: collections.Counter[Any] = collections.Counter()
         self.flops: collections.Counter[Any] = collections.Counter()
 
-    def on_operator(self, stream: Any, func: Any, args: Any, kwargs: Any, result: Any) -> None:
-        packet = func.overloadpacket
+    def on_operator(self, operation: Operation) -> None:
+        packet = operation.func.overloadpacket
         self.operators[packet] += 1
         if packet in flop_registry:
-            self.flops[packet] += flop_registry[packet](*args, **kwargs, out_val=result)
+            self.flops[packet] += operation.flops
 
 
 def by_torch(run: Callable[..., Any], *args: Any) -> dict[Any, int]:

@@ -53,7 +53,7 @@ struct LeafClasses {
   Slot spec, tag, memory; // of a leaf
   Slot of_storage; // the spec of a storage
   std::vector<std::pair<Slot, PyObject*>> rest; // its other slots, and with what they begin
-  PyObject *size = nullptr, *effects = nullptr, *in_thread = nullptr;
+  PyObject *size = nullptr, *effects = nullptr, *in_thread = nullptr, *tell = nullptr;
 
   std::atomic<bool> on{false};
   std::atomic<int64_t> rules{0}; // grows when caches are to forget
@@ -88,6 +88,7 @@ struct LeafResult {
   size_t nbytes = 0;
   caffe2::TypeMeta dtype;
   c10::Device device{c10::kCPU};
+  c10::DispatchKeySet keys; // a device that is claimed has some of its own
 };
 
 struct LeafAnswer {
@@ -197,7 +198,7 @@ class LeafCall {
       made.push_back(make(result, static_cast<bool>(listeners)));
     }
     if (listeners) {
-      call_listeners(*answer, listeners.get(), made);
+      call_listeners(*answer, made);
     }
     torch::jit::drop(stack_, count_);
     if (known_.effects.gives_list) {
@@ -457,7 +458,7 @@ class LeafCall {
     auto* impl = tensor.unsafeGetTensorImpl();
     PyObject* object = tensor.defined() ? impl->pyobj_slot()->load_pyobj() : nullptr;
     if (object == nullptr || Py_TYPE(object) != classes.leaf || impl->has_symbolic_sizes_strides() ||
-        classes.tag.get(object) != Py_None) {
+        impl->key_set().has_any(STRANGE) || classes.tag.get(object) != Py_None) {
       return false;
     }
     LeafResult result;
@@ -494,6 +495,7 @@ class LeafCall {
     result.offset = tensor.storage_offset();
     result.dtype = tensor.dtype();
     result.device = impl->device();
+    result.keys = impl->key_set();
     result.nbytes = impl->unsafe_storage().nbytes();
     answer.results.push_back(std::move(result));
     return true;
@@ -506,8 +508,8 @@ class LeafCall {
       return of == nullptr ? at::Tensor() : tensor_of(of);
     }
     at::Tensor tensor = outer_tensor(
-        outer_storage(result.nbytes, result.device), outer_keys(result.dtype, result.device), result.dtype, result.size,
-        result.stride, result.offset);
+        outer_storage(result.nbytes, result.device), result.keys, result.dtype, result.size, result.stride,
+        result.offset);
     Ref object = kept(THPVariable_Wrap(tensor, classes.leaf));
     classes.spec.fill(object.get(), result.spec.get());
     classes.tag.fill(object.get(), Py_None);
@@ -534,8 +536,7 @@ class LeafCall {
     return made;
   }
 
-  void call_listeners(LeafAnswer& answer, PyObject* listeners, const c10::SmallVector<at::Tensor, 4>& made) {
-    static PyObject* name = PyUnicode_InternFromString("on_operator");
+  void call_listeners(LeafAnswer& answer, const c10::SmallVector<at::Tensor, 4>& made) {
     if (!answer.is_spelled) {
       spell(answer);
     }
@@ -567,11 +568,8 @@ class LeafCall {
       }
     }
     PyObject* stream = stream_ ? stream_.get() : Py_None;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(listeners); i++) {
-      PyObject* given[] = {
-          PyTuple_GET_ITEM(listeners, i), stream, answer.operator_of.get(), args.get(), kwargs.get(), result.get()};
-      kept(PyObject_VectorcallMethod(name, given, 6 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
-    }
+    PyObject* given[] = {stream, answer.operator_of.get(), args.get(), kwargs.get(), result.get()};
+    kept(PyObject_Vectorcall(LeafClasses::get().tell, given, 5, nullptr));
   }
 
   // Notes how Python is given the arguments: without those that are as the schema has them, at the end and by name.
@@ -652,13 +650,13 @@ class LeafCall {
 };
 
 // Takes what there is to know of the classes. serve_leaves(leaf, storage, rest, stream, shield, effects,
-// in_thread)
+// in_thread, tell)
 inline PyObject* serve_leaves(PyObject*, PyObject* args) {
   HANDLE_TH_ERRORS
-  PyObject *leaf, *storage, *rest, *stream, *shield, *effects, *in_thread;
+  PyObject *leaf, *storage, *rest, *stream, *shield, *effects, *in_thread, *tell;
   parsed(PyArg_ParseTuple(
-      args, "O!O!O!O!O!OO:serve_leaves", &PyType_Type, &leaf, &PyType_Type, &storage, &PyDict_Type, &rest,
-      &PyType_Type, &stream, &PyType_Type, &shield, &effects, &in_thread));
+      args, "O!O!O!O!O!OOO:serve_leaves", &PyType_Type, &leaf, &PyType_Type, &storage, &PyDict_Type, &rest,
+      &PyType_Type, &stream, &PyType_Type, &shield, &effects, &in_thread, &tell));
   auto& classes = LeafClasses::get();
   TORCH_CHECK_VALUE(classes.leaf == nullptr, "the classes are known");
   auto* leaf_type = reinterpret_cast<PyTypeObject*>(leaf);
@@ -676,6 +674,7 @@ inline PyObject* serve_leaves(PyObject*, PyObject* args) {
   classes.shield = reinterpret_cast<PyTypeObject*>(Py_NewRef(shield));
   classes.effects = Py_NewRef(effects);
   classes.in_thread = Py_NewRef(in_thread);
+  classes.tell = Py_NewRef(tell);
   classes.leaf = reinterpret_cast<PyTypeObject*>(Py_NewRef(leaf));
   classes.on = true;
   Py_RETURN_NONE;

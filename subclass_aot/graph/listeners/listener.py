@@ -9,14 +9,14 @@ import torch
 from torch import fx
 
 from subclass_aot import _torch
-from subclass_aot.meta import Listener, MetaTensor
+from subclass_aot.meta import MetaTensor
 from subclass_aot.operators import argument_at, effects_of
 
 if TYPE_CHECKING:  # which has such listeners
     from subclass_aot.graph.recorder import Recorder
 
 
-class GraphListener(Listener):
+class GraphListener:
     """Is called for operators before they are recorded, as `on_operator` says, and for nodes.
 
     What is overridden here is called, and nothing else.

@@ -25,8 +25,8 @@ class Heard(Listener):
         self.names: list[str] = []
         self.now = self.peak = 0
 
-    def on_operator(self, stream: Any, func: Any, args: Any, kwargs: Any, result: Any) -> None:
-        self.names.append(func.overloadpacket.__name__)
+    def on_operator(self, operation: Any) -> None:
+        self.names.append(operation.func.overloadpacket.__name__)
 
     def on_storage(self, storage: Any) -> None:
         self.now += storage.nbytes

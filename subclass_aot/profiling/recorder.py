@@ -1,0 +1,304 @@
+"""The listener that writes the timeline of a run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from types import FrameType
+from typing import Any, Self
+
+import optree
+import torch
+
+from subclass_aot import _torch
+from subclass_aot.meta import Listener, MetaTensor, Operation, Storage, Stream
+from subclass_aot.operators import effects_of, is_counted
+from subclass_aot.profiling.communication import bytes_sent
+from subclass_aot.profiling.real import RealOperators
+from subclass_aot.profiling.timeline import Allocation, Timeline, Work
+from subclass_aot.profiling.without_data import PyTree
+from subclass_aot.profiling.workspace import workspace_of
+
+_aten: Any = torch.ops.aten
+_ACCUMULATES = "torch::autograd::AccumulateGrad"
+
+
+class Recorder(Listener):
+    """Writes down memory and work of what runs in its block.
+
+    Args:
+        timeline: What is written.
+        modules: Names of modules, parameters and buffers come from here, by the prefix of each.
+        inputs: Other tensors that are there before.
+        optimizers: Whose states are there before.
+
+    Attributes:
+        uncounted: By name, operators that may have products, for which there is no formula.
+        parameters: By name.
+    """
+
+    # More than ten attributes: what was given, what is found, and indexes of both by storage, parameter and module.
+
+    def __init__(
+        self,
+        timeline: Timeline,
+        modules: dict[str, torch.nn.Module],
+        inputs: PyTree = (),
+        optimizers: Iterable[torch.optim.Optimizer] = (),
+    ) -> None:
+        self.timeline = timeline
+        self.modules = modules
+        self.inputs = inputs
+        self.optimizers = tuple(optimizers)
+        self.uncounted: dict[str, int] = {}
+        self.parameters: dict[str, torch.Tensor] = {}
+        self._index: dict[int, int] = {}  # by the id of a storage that is alive
+        self._sizes: dict[int, int] = {}  # by the index of an allocation: its bytes
+        self._fresh: list[Storage] = []  # made since the last operator
+        self._names: dict[int, str] = {}
+        self._names_of_parameters: dict[int, str] = {}
+        self._stack = ExitStack()
+        self._in_optimizer: list[int] = []  # what was made in the step of an optimizer
+
+    def __enter__(self) -> Self:
+        with _torch.dispatch.disable_current_modes():
+            self._note_what_is_there()
+        self._fresh.clear()
+        self._stack.enter_context(torch.autograd.graph.saved_tensors_hooks(self._saves, _same))
+        if not any(isinstance(mode, Stream) for mode in _torch.dispatch.dispatch_modes()):
+            self._stack.enter_context(RealOperators())  # type: ignore[no-untyped-call]
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        self._stack.close()
+        self._label_states()
+        self._fresh.clear()
+
+    def _note_what_is_there(self) -> None:
+        for prefix, module in self.modules.items():
+            for name, part in module.named_modules(prefix=prefix):
+                self._names.setdefault(id(part), name)
+            for name, parameter in module.named_parameters(prefix=prefix):
+                self.parameters[name] = parameter
+                self._names_of_parameters[id(parameter)] = name
+                self._note(parameter, "parameter", name)
+                if parameter.grad is not None:
+                    self._note(parameter.grad, "gradient", name)
+            for name, buffer in module.named_buffers(prefix=prefix):
+                self._note(buffer, "buffer", name)
+        for optimizer in self.optimizers:
+            for state in optimizer.state.values():
+                for tensor in _tensors((state,)):
+                    self._note(tensor, "optimizer", "")
+        for path, value, _ in _paths(self.inputs):
+            self._note(value, "input", path)
+
+    def _note(self, tensor: torch.Tensor, kind: str, name: str) -> None:
+        """Notes memory that is there before."""
+        for leaf in _leaves(tensor):
+            storage = Storage.of(leaf)
+            if id(storage) not in self._index:
+                module = name.rpartition(".")[0] if kind != "input" else ""
+                self._allocate(storage, kind, module=module, name=name)
+
+    def _allocate(self, storage: Storage, kind: str, **origin: Any) -> int:
+        """Notes new memory; without an origin, it is there before."""
+        timeline = self.timeline
+        born = len(timeline.events) if "phase" in origin else -1
+        nbytes = timeline.rounded(int(storage.nbytes))
+        i = self._index[id(storage)] = len(timeline.allocations)
+        timeline.allocations.append(Allocation(nbytes, storage.device, [(born, kind)], born, **origin))
+        self._sizes[i] = nbytes
+        if born >= 0:
+            timeline.events.append((i, nbytes))
+        return i
+
+    def on_storage(self, storage: Storage) -> None:
+        """Keeps a storage until it is known which operator made it."""
+        self._fresh.append(storage)
+
+    def on_resize(self, storage: Storage, before: int) -> None:
+        """Notes another size."""
+        i = self._index.get(id(storage))
+        if i is not None:
+            nbytes = self.timeline.rounded(int(storage.nbytes))
+            change, self._sizes[i] = nbytes - self._sizes[i], nbytes
+            if change:
+                self.timeline.events.append((i, change))
+
+    def on_release(self, storage: Storage) -> None:
+        """Notes that memory is free again."""
+        i = self._index.pop(id(storage), None)
+        if i is not None and self._sizes[i]:
+            self.timeline.events.append((i, -self._sizes.pop(i)))
+
+    def on_operator(self, operation: Operation) -> None:
+        """Notes work, and whose the memory is that was made since the last operator."""
+        timeline, func = self.timeline, operation.func
+        phase, module, line, node = operation.place
+        name = self._name_of(module)
+        if not timeline.phases or timeline.phases[-1][1] != phase:
+            if timeline.phases and timeline.phases[-1][1] == "optimizer":
+                self._label_states()
+            timeline.phases.append((len(timeline.events), phase))
+        operator = func.overloadpacket.__name__ if func.namespace == "aten" else func.name().partition(".")[0]
+        given = list(_tensors(operation.args))
+        if operation.kwargs:
+            given += _tensors(operation.kwargs.values())
+        made = list(_tensors((operation.result,)))
+        effects = effects_of(func)
+        is_view = not effects.writes and any(view is not None for view in effects.returns_view_of)
+        flops = operation.flops
+        if not flops and not is_counted(func):
+            self.uncounted[operator] = self.uncounted.get(operator, 0) + 1
+        sent, group = bytes_sent(operation)
+        moved = 0 if is_view else sum([x.nbytes for x in given]) + sum([x.nbytes for x in made])
+        of = made or given
+        dtype, device = (of[0].dtype, of[0].device) if of else (None, None)
+        timeline.work.append(
+            Work(phase, name, line, operator, dtype, flops, moved, len(timeline.events), sent, group, device)
+        )
+        for leaf in given:
+            storage = Storage.of(leaf)
+            if id(storage) not in self._index:  # older than the block
+                self._allocate(storage, "optimizer" if phase == "optimizer" else "constant")
+        if self._fresh or not is_view:
+            self._own(operation, operator, name, made, is_view)
+        workspace = timeline.rounded(workspace_of(operation))
+        if workspace:
+            origin = Allocation(0, device or torch.device("cpu"), [(0, "workspace")], 0, operator, name, line, phase)
+            timeline.events += [(len(timeline.allocations), workspace), (len(timeline.allocations), -workspace)]
+            timeline.allocations.append(origin)
+        if node is not None and made and node.name() == _ACCUMULATES:
+            self._label(made[0], "gradient", self._names_of_parameters.get(id(node.variable), ""))
+        if phase == "recompute" and func is _aten.detach.default:  # how a checkpoint keeps what is saved
+            self._label(operation.result, "saved")
+
+    def _own(self, operation: Operation, operator: str, module: str, made: list[Any], is_view: bool) -> None:
+        """Gives new memory to the operator that made it."""
+        phase, line = operation.phase, operation.line
+        self._fresh.clear()
+        if is_view:
+            return
+        reused = self._reused(operation)
+        for leaf in made:
+            storage = Storage.of(leaf)
+            if id(storage) in self._index:
+                continue
+            if reused is not None:
+                self._index[id(storage)] = self._index.pop(id(reused))
+                continue
+            i = self._allocate(storage, "temporary", operator=operator, module=module, line=line, phase=phase)
+            if phase == "optimizer":
+                self._in_optimizer.append(i)
+
+    def _reused(self, operation: Operation) -> Storage | None:
+        """Returns the storage that the result would have, were these plain tensors, if it is one of an argument.
+
+        Autograd adds up gradients in place where nobody else has the one, and never in a tensor of a subclass.
+        """
+        args = operation.args
+        if operation.func is _aten._unsafe_view.default and type(args[0]) is MetaTensor:
+            return Storage.of(args[0])  # its schema does not say that it is a view, of what nobody has any more
+        if operation.node is None or operation.func is not _aten.add.Tensor or type(args[0]) is not MetaTensor:
+            return None
+        if len(args) != 2 or type(args[1]) is not MetaTensor or not _called_by_engine():
+            return None
+        events = len(self.timeline.events)
+        for leaf in args[:1] if operation.node.name() == _ACCUMULATES else args:
+            storage: Storage = leaf._storage
+            i = self._index.get(id(storage))
+            if i is None or leaf.spec != operation.result.spec:
+                continue
+            allocation = self.timeline.allocations[i]
+            kind = allocation.kind_at(events)
+            if kind == "gradient" or (kind == "temporary" and allocation.phase == "backward"):
+                return storage
+        return None
+
+    def _label(self, tensor: torch.Tensor, kind: str, name: str = "") -> None:
+        """Notes that memory is of another kind from now on; a gradient is one from its beginning."""
+        for leaf in _leaves(tensor):
+            i = self._index.get(id(Storage.of(leaf)))
+            if i is None:
+                continue
+            allocation = self.timeline.allocations[i]
+            events = len(self.timeline.events)
+            if allocation.kind_at(events) not in ("temporary", "saved", "constant") or allocation.born < 0:
+                continue
+            if kind == "gradient":
+                allocation.kinds = [(allocation.born, kind)]
+                allocation.name, allocation.module = name, name.rpartition(".")[0] or allocation.module
+            elif allocation.kind_at(events) != kind:
+                allocation.kinds.append((events, kind))
+
+    def label_outputs(self, results: object) -> None:
+        """Notes what the program has returned."""
+        for tensor in _tensors((results,)):
+            self._label(tensor, "output")
+
+    def _label_states(self) -> None:
+        """Notes what was made in the step of an optimizer and is there after it: its state."""
+        alive = set(self._index.values())
+        for i in self._in_optimizer:
+            if i in alive:
+                allocation = self.timeline.allocations[i]
+                allocation.kinds = [(allocation.born, "optimizer")]
+        self._in_optimizer.clear()
+
+    def _saves(self, tensor: torch.Tensor) -> torch.Tensor:
+        self._label(tensor, "saved")
+        return tensor
+
+    def _name_of(self, module: torch.nn.Module | None) -> str:
+        if module is None:
+            return ""
+        name = self._names.get(id(module))
+        return type(module).__name__ if name is None else name
+
+
+def _same(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
+
+
+def _called_by_engine() -> bool:
+    """Returns whether autograd adds up gradients itself: nothing in Python is between the engine and the operator."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(
+        ("subclass_aot.profiling", "subclass_aot.meta")
+    ):
+        frame = frame.f_back
+    return frame is None or frame.f_code.co_name == "_engine_run_backward"
+
+
+def _tensors(values: Iterable[Any]) -> Iterator[Any]:
+    """Yields the tensors in arguments or results of an operator."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _tensors(value)
+        elif type(value) is dict:
+            yield from _tensors(value.values())
+
+
+def _leaves(tensor: object) -> Iterator[Any]:
+    """Yields the dense tensors of a tensor: itself, or those within a wrapper."""
+    if not isinstance(tensor, torch.Tensor):
+        return
+    if _torch.wrappers.is_traceable_wrapper_subclass(tensor):
+        for name in tensor.__tensor_flatten__()[0]:
+            yield from _leaves(getattr(tensor, name))
+    elif tensor.layout is torch.strided:
+        yield tensor
+
+
+def _paths(tree: PyTree) -> Iterator[tuple[str, Any, Any]]:
+    """Yields the tensors of a tree, each with its path."""
+    paths, leaves, structure = optree.tree_flatten_with_path(tree, none_is_leaf=True)
+    for path, leaf in zip(paths, leaves, strict=True):
+        if isinstance(leaf, torch.Tensor):
+            yield "".join(f"[{part!r}]" for part in path), leaf, structure

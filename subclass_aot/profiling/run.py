@@ -1,0 +1,252 @@
+"""`profile`: runs a program without data, and reports what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import optree
+import torch
+
+from subclass_aot import _torch
+from subclass_aot.devices import Device, bytes_of, device_of
+from subclass_aot.errors import ProfileError
+from subclass_aot.meta import meta
+from subclass_aot.profiling.recorder import Recorder
+from subclass_aot.profiling.report import Report, sizes_of
+from subclass_aot.profiling.timeline import Timeline
+from subclass_aot.profiling.unknown import unknown_of
+from subclass_aot.profiling.without_data import PyTree, modules_in, optimizers_in, without_data
+
+Optimizer = torch.optim.Optimizer | Callable[..., torch.optim.Optimizer]
+
+
+@dataclass
+class Setting:
+    """How a program is run.
+
+    Attributes:
+        device: The device that it claims to be on: "H100", a `Device`, or "cuda:0" and the like; that of its tensors
+            if left out.
+        memory: What is there, as "80GiB"; that of the device if left out.
+        optimizer: Of a module that is profiled itself: an optimizer of its parameters, or what makes one.
+        assume: As of `meta()`.
+        fraction: As of `meta()`.
+    """
+
+    device: str | Device | torch.device | None = None
+    memory: str | int | float | None = None
+    optimizer: Optimizer | None = None
+    assume: bool | Mapping[str, Any] = False
+    fraction: float = 1.0
+
+    @property
+    def profile_of_device(self) -> Device | None:
+        """The data of the device, if one is named and not only claimed."""
+        if self.device is None or isinstance(self.device, torch.device):
+            return None
+        return None if isinstance(self.device, str) and _is_place(self.device) else device_of(self.device)
+
+    @property
+    def claim(self) -> torch.device | None:
+        """The device that tensors claim."""
+        known = self.profile_of_device
+        if known is not None:
+            return torch.device(known.type, 0) if known.type != "cpu" else torch.device("cpu")
+        if self.device is None or isinstance(self.device, Device):
+            return None
+        found = torch.device(self.device)
+        is_whole = found.type == "cpu" or found.index is not None
+        return found if is_whole else torch.device(found.type, 0)
+
+    @property
+    def bytes_there(self) -> int | None:
+        """The memory in bytes; None if nobody said it."""
+        if self.memory is not None:
+            return bytes_of(self.memory)
+        return None if self.profile_of_device is None else self.profile_of_device.memory
+
+
+def profile(
+    program: Callable[..., Any],
+    *args: Any,
+    device: str | Device | torch.device | None = None,
+    memory: str | int | float | None = None,
+    optimizer: Optimizer | None = None,
+    assume: bool | Mapping[str, Any] = False,
+    fraction: float = 1.0,
+    **kwargs: Any,
+) -> Any:
+    """Reports what a program computes, keeps and holds, from a run without data.
+
+    The program runs once on a copy of what it is given, in which no tensor has data, so nothing of yours changes, and
+    sizes may be any. A module is run forward and, if it trains and one of its results requires grad, backward, with a
+    step of `optimizer`, if there is one. With a module alone, it reports what runs in its `with` block, on real tensors
+    and on such without data.
+
+    Args:
+        program: A function, as a step of training; or a module.
+        *args: What it is called with: modules, optimizers, tensors, anything. Each is copied.
+        device: The device to be: "H100" and others that are known, the path of a TOML file, or a device to claim, as
+            "cuda:0". Hardware is not needed.
+        memory: The memory that is there, as "80GiB"; that of the device if left out.
+        optimizer: Of a module: an optimizer of its parameters, or a function that makes one of them.
+        assume: Whether values that nobody knows are assumed, or what they are: see `meta`.
+        fraction: Of a mask, the part that is true: see `meta`.
+        **kwargs: Keyword arguments of the program.
+
+    Returns:
+        A `Report`. Printed, it is a table.
+
+    >>> from torch import nn
+    >>> report = profile(nn.Linear(1000, 1000), torch.empty(10**6, 1000), optimizer=torch.optim.SGD)
+    >>> report.flops("forward"), report.parameters, report.peak_at.phase
+    (2000000000000, 4004000, 'forward')
+    >>> print(report.peak_at, report.owners())
+    """
+    setting = Setting(device, memory, optimizer, assume, fraction)
+    if isinstance(program, torch.nn.Module) and not args and not kwargs:
+        return Profiled({"": program}, setting)
+    return _Run(program, args, kwargs, setting).report()
+
+
+@dataclass
+class _Run:
+    """A program with what it is given."""
+
+    program: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    setting: Setting
+
+    def report(self, batch: Callable[[PyTree], PyTree] | None = None) -> Report:
+        """Runs it once.
+
+        Args:
+            batch: What changes the sizes of data.
+        """
+        setting = self.setting
+        with meta(setting.device, assume=setting.assume, fraction=setting.fraction) as assumed:
+            tree = without_data((self.program, self.args, self.kwargs, setting.optimizer), setting.claim)
+            if batch is not None:
+                tree = batch(tree)
+            program, args, kwargs, optimizer = tree
+            program, optimizers = _step_of(program, optimizer, tree)
+            profiled = Profiled(_named(tree), setting, (args, kwargs), optimizers)
+            with profiled as report:
+                results = program(*args, **kwargs)
+                profiled.recorder.label_outputs(optree.tree_leaves(results, none_is_leaf=True))
+        report.assumed = [str(each) for each in assumed]
+        report.rerun = self.report
+        return report
+
+
+class Profiled:
+    """A block that is profiled; its report is filled as the block ends.
+
+    Args:
+        modules: The modules that have names, each by its prefix.
+        setting: How it is run.
+        inputs: Tensors that are there before.
+        optimizers: Whose states are there before.
+    """
+
+    def __init__(
+        self,
+        modules: dict[str, torch.nn.Module],
+        setting: Setting,
+        inputs: PyTree = (),
+        optimizers: list[torch.optim.Optimizer] | None = None,
+    ) -> None:
+        known = setting.profile_of_device
+        self._rounding = 1 if known is None else known.rounding
+        self.report = Report(Timeline(setting.claim, self._rounding), known, setting.bytes_there)
+        self.recorder = Recorder(self.report.timeline, modules, inputs, optimizers or ())
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Report:
+        self._stack.enter_context(self.recorder)
+        return self.report
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+        report, timeline = self.report, self.report.timeline
+        if timeline.device is None:
+            timeline.device = _busiest(timeline)
+        report.uncounted = self.recorder.uncounted
+        report.wrappers = [
+            sizes_of(name, tensor)
+            for name, tensor in self.recorder.parameters.items()
+            if _torch.wrappers.is_traceable_wrapper_subclass(tensor)
+        ]
+        report.unknown = unknown_of(timeline, report.device)
+
+
+def _busiest(timeline: Timeline) -> torch.device | None:
+    """Returns the device that has the most memory."""
+    found: dict[torch.device, int] = {}
+    for allocation in timeline.allocations:
+        found[allocation.device] = found.get(allocation.device, 0) + allocation.nbytes
+    return max(found, key=found.__getitem__, default=None)
+
+
+def _is_place(device: str) -> bool:
+    """Returns whether a text names a device as torch does, as "cuda:0"; "cpu" is a place, too."""
+    try:
+        torch.device(device)
+    except RuntimeError:
+        return False
+    return True
+
+
+def _named(tree: PyTree) -> dict[str, torch.nn.Module]:
+    """Returns the modules of a program by the prefix of their names: none where there is one module."""
+    found = modules_in(tree)
+    if len(found) == 1:
+        return {"": found[0]}
+    return {f"{type(module).__name__}{i}": module for i, module in enumerate(found)}
+
+
+def _step_of(
+    program: Callable[..., Any], optimizer: Optimizer | None, tree: PyTree
+) -> tuple[Callable[..., Any], list[torch.optim.Optimizer]]:
+    """Returns what is run, and the optimizers that are there before."""
+    optimizers = optimizers_in(tree)
+    if not isinstance(program, torch.nn.Module):
+        if optimizer is not None:
+            raise ProfileError(
+                "`optimizer` is for a module that is profiled itself. Instead: pass it to your step: "
+                "sa.profile(step, model, optimizer, batch)."
+            )
+        return program, optimizers
+    if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
+        optimizer = optimizer([p for p in program.parameters() if p.requires_grad])
+
+    def step(*args: Any, **kwargs: Any) -> Any:
+        results = program(*args, **kwargs)
+        loss = _loss_of(results) if program.training and torch.is_grad_enabled() else None
+        if loss is None:
+            return results
+        del results
+        loss.backward()
+        if optimizer is not None:
+            optimizer.step()
+        return loss
+
+    return step, optimizers
+
+
+def _loss_of(results: PyTree) -> torch.Tensor | None:
+    """Returns the loss in what a module gives: `loss`, else the sum of its first result; None if nothing requires
+    grad.
+    """
+    loss = results.get("loss") if isinstance(results, Mapping) else getattr(results, "loss", None)
+    if isinstance(loss, torch.Tensor):
+        return loss if loss.requires_grad else None
+    leaves = results.values() if isinstance(results, Mapping) else optree.tree_leaves(results, none_is_leaf=True)
+    first = next((x for x in leaves if isinstance(x, torch.Tensor) and x.requires_grad), None)
+    if first is None:
+        return None
+    return first if first.numel() == 1 else first.float().sum()

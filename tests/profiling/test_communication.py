@@ -1,0 +1,56 @@
+"""Bytes of collectives, by ring algorithms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
+from torch import nn
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+import subclass_aot as sa
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*deprecated:FutureWarning")
+
+
+@pytest.fixture(autouse=True)
+def four() -> Iterator[None]:
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=4)
+    yield
+    dist.destroy_process_group()
+
+
+def gathered() -> None:
+    dist.all_gather_into_tensor(torch.empty(400), torch.empty(100))
+
+
+def scattered() -> None:
+    dist.reduce_scatter_tensor(torch.empty(100), torch.empty(400))
+
+
+COLLECTIVES: dict[str, tuple[Callable[[], object], int]] = {
+    "all_reduce": (lambda: dist.all_reduce(torch.empty(100)), 2 * 300),
+    "all_gather": (gathered, 4 * 300),
+    "reduce_scatter": (scattered, 4 * 300),
+    "all_to_all": (lambda: dist.all_to_all_single(torch.empty(100), torch.empty(100)), 300),
+    "broadcast": (lambda: dist.broadcast(torch.empty(100), 0), 400),
+    "functional all_reduce": (lambda: functional.all_reduce(torch.empty(100), "sum", dist.group.WORLD), 2 * 300),
+    "functional all_gather": (
+        lambda: functional.all_gather_tensor(torch.empty(100), 0, dist.group.WORLD), 1200,
+    ),
+    "functional reduce_scatter": (
+        lambda: functional.reduce_scatter_tensor(torch.empty(400), "sum", 0, dist.group.WORLD), 1200,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COLLECTIVES)
+def test_collectives_send_what_a_ring_does(name: str) -> None:
+    program, expected = COLLECTIVES[name]
+    with sa.meta(), sa.profile(nn.Module()) as report:
+        program()
+    assert report.communication() == expected
+    assert {work.group for work in report.timeline.work if work.sent} == {4}

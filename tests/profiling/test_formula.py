@@ -1,0 +1,71 @@
+"""Costs as functions of a size: what they say of a size is what a run at that size says."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import subclass_aot as sa
+from subclass_aot.errors import ProfileError
+from subclass_aot.profiling import Report
+
+
+def encoder() -> nn.Module:
+    return nn.TransformerEncoderLayer(64, 4, 128, batch_first=True)
+
+
+def profiled(batch: int, length: int, **options: object) -> Report:
+    report: Report = sa.profile(encoder(), torch.empty(batch, length, 64), optimizer=torch.optim.AdamW, **options)
+    return report
+
+
+@pytest.mark.parametrize("batch", [1, 5, 64, 1000])
+def test_a_batch_costs_what_its_own_run_says(batch: int) -> None:
+    formula, own = profiled(8, 32).formula(), profiled(batch, 32)
+    assert formula.is_exact
+    assert formula.peak(batch) == pytest.approx(own.peak, rel=0.001) and formula.flops(batch) == own.flops()
+
+
+@pytest.mark.parametrize("length", [3, 100, 2000])
+def test_a_length_costs_what_its_own_run_says(length: int) -> None:
+    formula, own = profiled(2, 32).formula("S"), profiled(2, length)
+    assert formula.is_exact
+    assert formula.peak(length) == pytest.approx(own.peak, rel=0.001) and formula.flops(length) == own.flops()
+    assert "*S^2" in str(formula)
+
+
+@pytest.mark.parametrize("memory", ["20MiB", "1GiB", 10**10])
+def test_the_largest_batch_fits_and_one_more_does_not(memory: str | int) -> None:
+    report = profiled(8, 32, device="H100")
+    largest = report.largest_batch(memory)
+    there = {"20MiB": 20 << 20, "1GiB": 1 << 30}.get(str(memory), memory)
+    assert profiled(largest, 32, device="H100").peak <= int(there) < profiled(largest + 1, 32, device="H100").peak
+
+
+def test_programs_that_do_other_things_at_other_sizes_are_searched() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([part.exp() for part in x.split(10)])
+
+    report = sa.profile(program, torch.empty(8, 100))
+    formula = report.formula()
+    assert not formula.is_exact and "different things" in str(formula)
+    largest = report.largest_batch("1MiB")
+    assert formula.peak(largest) <= 1 << 20 < formula.peak(largest + 1)
+
+
+def test_what_has_no_size_is_refused() -> None:
+    with pytest.raises(ProfileError, match="pass the data as tensors"):
+        sa.profile(lambda: torch.ones(3).exp()).formula()
+    with sa.profile(nn.Linear(2, 2)) as block:
+        torch.ones(3).exp()
+    with pytest.raises(ProfileError, match="profile a function"):
+        block.formula()
+    with pytest.raises(ProfileError, match="how much memory"):
+        profiled(2, 4).largest_batch()
+    with pytest.raises(ProfileError, match="does not depend on B"):
+        sa.profile(lambda x: None, torch.empty(1, 0)).formula().largest(100)
+
+
+def test_too_little_memory_has_no_batch() -> None:
+    assert profiled(2, 4).largest_batch(1000) == 0

@@ -1,0 +1,43 @@
+"""Time at best, by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import subclass_aot as sa
+from subclass_aot.devices import device_of
+from subclass_aot.errors import ProfileError
+
+SLOW = replace(device_of("H100"), flops={"float32": 1e6, "bfloat16": 4e6}, bandwidth=1e6, launch=1e-3)
+
+
+def program(x: torch.Tensor) -> torch.Tensor:
+    return (x @ x).t().exp()
+
+
+def test_each_operator_takes_its_longest_part() -> None:
+    times = sa.profile(program, torch.empty(100, 100), device=SLOW).seconds()
+    product, element = 2 * 100**3 / 1e6, 2 * 40_000 / 1e6
+    assert times.by_operator == pytest.approx({"mm": product, "exp": element})
+    assert times.seconds == pytest.approx(product + element)
+    assert times.by_bound == pytest.approx({"compute": product, "memory": element})
+    assert times.mfu == pytest.approx(product / (product + element))
+
+
+def test_small_operators_are_bound_by_launches_and_views_are_free() -> None:
+    times = sa.profile(program, torch.empty(2, 2), device=SLOW).seconds()
+    assert times.by_bound == {"launch": 2e-3}
+
+
+def test_dtypes_have_peaks_of_their_own() -> None:
+    report = sa.profile(program, torch.empty(100, 100, dtype=torch.bfloat16), device=SLOW)
+    assert report.seconds().by_operator["mm"] == pytest.approx(2 * 100**3 / 4e6)
+    assert report.seconds("H100").seconds < report.seconds().seconds
+
+
+def test_without_a_device_there_is_no_time() -> None:
+    with pytest.raises(ProfileError, match="H100"):
+        sa.profile(program, torch.empty(2, 2)).seconds()
