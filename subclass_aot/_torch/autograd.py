@@ -30,7 +30,7 @@ def current_gradient() -> Any:
     return torch._C._current_autograd_node()
 
 
-def is_recomputing(node: Any) -> bool:
+def is_recomputing(node: torch.autograd.graph.Node) -> bool:
     """Returns whether a checkpoint computes again what the gradient function `node`, which runs, needs.
 
     A checkpoint has no flag that says so: one kind runs the function within a gradient function of its own, the other
