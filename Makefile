@@ -18,7 +18,7 @@ NO_HANG := -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true
 # What needs the accelerator from the start of the process; `make test-native` runs all files so.
 KERNELS := $(wildcard tests/*/test_kernels*.py)
 
-.PHONY: FORCE help test test-native test-all test-smoke test-device test-torches fuzz demo bench bench-limit bench-kernels bench-doors bench-memory bench-inductor docs lint dist clean
+.PHONY: FORCE help test test-native test-all test-smoke test-device test-torches fuzz demo bench bench-limit bench-kernels bench-doors bench-memory bench-cost bench-inductor docs lint dist clean
 
 help:  ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -80,6 +80,9 @@ bench-doors: $(VENV)/.test  ## Measure torch.compile, joint graphs, files and pr
 
 bench-memory: $(VENV)/.test  ## Measure the peak memory of training steps; writes docs/benchmarks/memory.md (10 minutes)
 	mkdir -p build && OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.memory > build/memory.md && mv build/memory.md docs/benchmarks/memory.md
+
+bench-cost: $(VENV)/.test  ## Compare what sa.profile says with real steps; writes docs/benchmarks/cost.md (2 minutes)
+	mkdir -p build && OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.cost > build/cost.md && mv build/cost.md docs/benchmarks/cost.md
 
 bench-inductor: $(VENV)/.test  ## Measure inductor on every model, beside torch.compile; writes docs/benchmarks/inductor.md (hours)
 	mkdir -p build && OMP_NUM_THREADS=1 TORCHINDUCTOR_COMPILE_THREADS=1 $(BIN)/python -m benchmarks.inductor > build/inductor.md \

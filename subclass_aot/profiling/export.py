@@ -155,7 +155,11 @@ def _draw_memory(report: Report, axes: Any) -> None:
     length = len(report.timeline.events) + 1
     axes.stackplot(range(length), [[n / factor for n in row] for row in rows.values()], labels=list(rows), step="post")
     top = peak / factor
-    begins = report.timeline.phases
+    begins: list[tuple[int, str]] = []
+    for since, phase in report.timeline.phases:  # a checkpoint computes again within backward, many times
+        name = "backward" if phase == "recompute" else phase
+        if not begins or begins[-1][1] != name:
+            begins.append((since, name))
     for (since, phase), until in zip(begins, [*[since for since, _ in begins[1:]], length], strict=True):
         if until - since > length * 0.06:
             axes.axvline(since, color="black", linewidth=0.6, linestyle=":")
@@ -168,7 +172,7 @@ def _draw_memory(report: Report, axes: Any) -> None:
         top = max(top, report.memory / factor)
     axes.set(xlim=(0, length - 1), ylim=(0, top * 1.15), xlabel="allocations and releases, in the order of the run")
     axes.set_ylabel(f"memory ({unit})")
-    axes.legend(fontsize=7, ncols=2, loc="upper left")
+    axes.legend(fontsize=7, ncols=len(rows), loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False)
 
 
 def _draw_products(report: Report, axes: Any) -> None:

@@ -18,9 +18,12 @@ from subclass_aot.profiling.communication import bytes_sent
 from subclass_aot.profiling.real import RealOperators
 from subclass_aot.profiling.timeline import Allocation, Timeline, Work
 from subclass_aot.profiling.without_data import PyTree
-from subclass_aot.profiling.workspace import workspace_of
+from subclass_aot.profiling.workspace import kept_by_recurrent, workspace_of
 
 _aten: Any = torch.ops.aten
+_SILENT_VIEWS = frozenset({_aten._unsafe_view, _aten.unsafe_split, _aten.unsafe_split_with_sizes, _aten.unsafe_chunk})
+"""Views of what nobody has any more; their schemas do not say that they are views."""
+
 _ACCUMULATES = "torch::autograd::AccumulateGrad"
 
 
@@ -55,6 +58,7 @@ class Recorder(Listener):
         self.parameters: dict[str, torch.Tensor] = {}
         self._index: dict[int, int] = {}  # by the id of a storage that is alive
         self._sizes: dict[int, int] = {}  # by the index of an allocation: its bytes
+        self._sharers: dict[int, int] = {}  # and how many storages stand for it: see `_shared`
         self._fresh: list[Storage] = []  # made since the last operator
         self._names: dict[int, str] = {}
         self._names_of_parameters: dict[int, str] = {}
@@ -111,7 +115,7 @@ class Recorder(Listener):
         nbytes = timeline.rounded(int(storage.nbytes))
         i = self._index[id(storage)] = len(timeline.allocations)
         timeline.allocations.append(Allocation(nbytes, storage.device, [(born, kind)], born, **origin))
-        self._sizes[i] = nbytes
+        self._sizes[i], self._sharers[i] = nbytes, 1
         if born >= 0:
             timeline.events.append((i, nbytes))
         return i
@@ -132,8 +136,12 @@ class Recorder(Listener):
     def on_release(self, storage: Storage) -> None:
         """Notes that memory is free again."""
         i = self._index.pop(id(storage), None)
-        if i is not None and self._sizes[i]:
-            self.timeline.events.append((i, -self._sizes.pop(i)))
+        if i is None:
+            return
+        self._sharers[i] -= 1
+        if not self._sharers[i] and self._sizes[i]:
+            self.timeline.events.append((i, -self._sizes[i]))
+            self._sizes[i] = 0
 
     def on_operator(self, operation: Operation) -> None:
         """Notes work, and whose the memory is that was made since the last operator."""
@@ -183,26 +191,29 @@ class Recorder(Listener):
         self._fresh.clear()
         if is_view:
             return
-        reused = self._reused(operation)
+        shared, kept = self._shared(operation), kept_by_recurrent(operation)
         for leaf in made:
             storage = Storage.of(leaf)
             if id(storage) in self._index:
                 continue
-            if reused is not None:
-                self._index[id(storage)] = self._index.pop(id(reused))
+            if shared is not None:
+                i = self._index[id(storage)] = self._index[id(shared)]
+                self._sharers[i] += 1
                 continue
+            if kept is not None and leaf is made[-1] and type(leaf) is MetaTensor:
+                storage.resize(kept)
             i = self._allocate(storage, "temporary", operator=operator, module=module, line=line, phase=phase)
             if phase == "optimizer":
                 self._in_optimizer.append(i)
 
-    def _reused(self, operation: Operation) -> Storage | None:
-        """Returns the storage that the result would have, were these plain tensors, if it is one of an argument.
+    def _shared(self, operation: Operation) -> Storage | None:
+        """Returns the storage that the results would have, were these plain tensors, if it is one of an argument.
 
         Autograd adds up gradients in place where nobody else has the one, and never in a tensor of a subclass.
         """
         args = operation.args
-        if operation.func is _aten._unsafe_view.default and type(args[0]) is MetaTensor:
-            return Storage.of(args[0])  # its schema does not say that it is a view, of what nobody has any more
+        if operation.func.overloadpacket in _SILENT_VIEWS and type(args[0]) is MetaTensor:
+            return Storage.of(args[0])
         if operation.node is None or operation.func is not _aten.add.Tensor or type(args[0]) is not MetaTensor:
             return None
         if len(args) != 2 or type(args[1]) is not MetaTensor or not _called_by_engine():

@@ -6,8 +6,8 @@ from subclass_aot.devices import Device
 from subclass_aot.profiling.timeline import Timeline
 
 _WITH_WORKSPACE = {
-    "mkldnn_rnn_layer": "oneDNN keeps a workspace for backward",
-    "mkldnn_rnn_layer_backward": "oneDNN",
+    "mkldnn_rnn_layer": "oneDNN keeps one for backward, by a formula that was found on one CPU",
+    "mkldnn_rnn_layer_backward": "oneDNN, by a formula that was found on one CPU",
     "convolution": "oneDNN and cuDNN choose an algorithm, and its workspace, as they run",
     "convolution_backward": "oneDNN and cuDNN choose an algorithm, and its workspace, as they run",
     "_cudnn_rnn": "cuDNN keeps a reserve for backward",

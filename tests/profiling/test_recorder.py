@@ -72,3 +72,24 @@ def test_a_module_that_has_no_name_is_said_by_its_class() -> None:
     with sa.meta(), sa.profile(nn.Module()) as report:
         nn.Linear(3, 3)(torch.ones(2, 3))
     assert set(report.flops(by="module")) == {"Linear"}
+
+
+def test_parts_of_one_tensor_that_kernels_split_are_no_memory_of_their_own() -> None:
+    layer, x = nn.GRU(16, 32, batch_first=True), torch.randn(8, 10, 16)
+    report = sa.profile(lambda layer, x: layer(x)[0].sum().backward(), layer, x)
+    base = sum(p.nbytes for p in layer.parameters()) + x.nbytes
+    real = real_peak(lambda: layer(x)[0].sum().backward(), base)
+    assert report.peak == pytest.approx(real, rel=0.005)
+
+
+def test_sparse_gradients_are_added_without_a_dense_one() -> None:
+    table, words = nn.Embedding(10_000, 16, sparse=True), torch.randint(0, 10_000, (50,))
+
+    def step(table: nn.Module, words: torch.Tensor, optimizer: torch.optim.Optimizer) -> None:
+        table(words).sum().backward()
+        optimizer.step()
+
+    report = sa.profile(step, table, words, torch.optim.SGD(table.parameters()))
+    optimizer = torch.optim.SGD(table.parameters())
+    real = real_peak(lambda: step(table, words, optimizer), 640_000 + 400)
+    assert report.peak == pytest.approx(real, rel=0.02)

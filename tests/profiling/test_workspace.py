@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from torch import nn
 
 import subclass_aot as sa
 from tests.profiling.allocator import real_peak
@@ -24,3 +25,18 @@ def test_products_take_what_the_allocator_says(name: str) -> None:
     program, args = PROGRAMS[name]
     base = sum(x.untyped_storage().nbytes() for x in args)
     assert sa.profile(program, *args).peak == pytest.approx(real_peak(lambda: program(*args), base), rel=0.005)
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="oneDNN runs these layers where it is there")
+@pytest.mark.parametrize("size", [(32, 64, 128, 256), (7, 16, 300, 100), (3, 5, 7, 11)])
+def test_recurrent_layers_take_what_the_allocator_says(size: tuple[int, int, int, int]) -> None:
+    words, batch, given, hidden = size
+    layer, x = nn.LSTM(given, hidden), torch.randn(words, batch, given)
+
+    def step(layer: nn.Module, x: torch.Tensor) -> None:
+        layer(x)[0].sum().backward()
+
+    base = x.nbytes + sum(p.nbytes for p in layer.parameters())
+    assert sa.profile(step, layer, x).peak == pytest.approx(
+        real_peak(lambda: step(layer, x), base), rel=0.05, abs=1 << 17
+    )

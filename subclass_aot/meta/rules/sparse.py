@@ -146,7 +146,12 @@ def _add(x: torch.Tensor, y: torch.Tensor, alpha: complex = 1) -> Any:
 
 
 def _add_(x: torch.Tensor, y: SparseGradient, alpha: complex = 1) -> Any:
-    return NotImplemented if isinstance(x, SparseGradient) else x.add_(y.dense(), alpha=alpha)
+    if isinstance(x, SparseGradient):
+        return NotImplemented
+    if y.values_.tag is None:  # type: ignore[attr-defined]  # no trace: as the kernel, which makes nothing dense
+        x.index_put_(tuple(y.indices_), y.values_, accumulate=True)
+        return x
+    return x.add_(y.dense(), alpha=alpha)
 
 
 def _dense(value: torch.Tensor) -> Any:
