@@ -30,6 +30,13 @@ def current_gradient() -> Any:
     return torch._C._current_autograd_node()
 
 
+def is_backward_running() -> bool:
+    """Returns whether the engine runs in this thread, also between gradient functions: hooks and callbacks are of
+    backward. There is no public query for it.
+    """
+    return torch._C._current_graph_task_id() != -1
+
+
 def is_recomputing(node: torch.autograd.graph.Node) -> bool:
     """Returns whether a checkpoint computes again what the gradient function `node`, which runs, needs.
 

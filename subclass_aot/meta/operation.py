@@ -122,6 +122,8 @@ def _place(frame: FrameType | None) -> Place:
     node = _torch.autograd.current_gradient()
     if node is None:
         phase, module, line = _on_stack(frame)
+        if _torch.autograd.is_backward_running():  # a hook, or a callback
+            return Place("backward", module, line, None)
         if phase == "forward":  # autograd has made its gradient function just before
             made_at.setdefault(_torch.autograd.last_sequence_number(), (module, line))
         return Place(phase, module, line, None)

@@ -70,6 +70,30 @@ def test_gradients_of_gradients_are_backward() -> None:
     assert set(places.phases_of("mul")) == {"backward"}
 
 
+def test_callbacks_of_the_engine_are_backward() -> None:
+    class Called(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: object, x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: object, grad: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+            torch.autograd.Variable._execution_engine.queue_callback(lambda: torch.ones(3).asinh())  # type: ignore[attr-defined]
+            return grad
+
+    with sa.meta(), Phases() as phases:
+        Called.apply(torch.ones(3, requires_grad=True)).sum().backward()  # type: ignore[no-untyped-call]
+    assert phases.found["asinh"] == ["backward"]
+
+
+class Phases(Listener):
+    def __init__(self) -> None:
+        self.found: dict[str, list[str]] = {}
+
+    def on_operator(self, operation: Operation) -> None:
+        self.found.setdefault(operation.func.overloadpacket.__name__, []).append(operation.phase)
+
+
 def test_a_function_of_ones_own_runs_backward_in_its_phase() -> None:
     class Doubled(torch.autograd.Function):
         @staticmethod

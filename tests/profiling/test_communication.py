@@ -9,6 +9,8 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import subclass_aot as sa
@@ -54,3 +56,19 @@ def test_collectives_send_what_a_ring_does(name: str) -> None:
         program()
     assert report.communication() == expected
     assert {work.group for work in report.timeline.work if work.sent} == {4}
+
+
+def test_sharded_layers_gather_twice_and_scatter_gradients_once() -> None:
+    mesh = init_device_mesh("cpu", (4,))
+    with sa.meta():
+        model = nn.Sequential(*[nn.Linear(64, 64, bias=False) for _ in range(3)])
+        for layer in model:
+            fully_shard(layer, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+        with sa.profile(model) as report:
+            model(torch.empty(8, 64)).sum().backward()
+    sent = 3 * 64 * 64 * 4 * 3 // 4  # by each process, for all layers once
+    assert report.communication("forward") == sent
+    assert report.communication("backward") == 2 * sent
+    assert report.parameters == 3 * 64 * 64
+    assert {(each.logical, each.held) for each in report.wrappers} == {(4 * 64 * 64, 64 * 64)}
