@@ -103,8 +103,9 @@ def profile(
     >>> from torch import nn
     >>> report = profile(nn.Linear(1000, 1000), torch.empty(10**6, 1000), optimizer=torch.optim.SGD)
     >>> report.flops("forward"), report.parameters, report.peak_at.phase
-    (2000000000000, 4004000, 'forward')
-    >>> print(report.peak_at, report.owners())
+    (2000000000000, 4004000, 'backward')
+    >>> sum(report.owners().values()) == report.peak
+    True
     """
     setting = Setting(device, memory, optimizer, assume, fraction)
     if isinstance(program, torch.nn.Module) and not args and not kwargs:
