@@ -9,6 +9,7 @@ os.environ.setdefault("SUBCLASS_AOT_REPLAY", "check")  # each replay is compared
 import warnings
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 from zlib import crc32
 
@@ -18,6 +19,8 @@ import torch
 
 from subclass_aot._native import accelerated, build, cache
 from tests.native.places import run_natively
+
+TESTS = Path(__file__).resolve().parent
 
 torch.set_num_threads(1)
 
@@ -31,6 +34,16 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Options of this project's tests."""
     parser.addoption("--all", action="store_true", help="run what is marked long, too, and try all models")
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Leaves out the helpers of tests, which have no doctests.
+
+    Collecting a module for doctests may run it a second time, under another name. One that defines operators defines
+    them again then, and torch frees those of the first time, which tests go on using.
+    """
+    is_helper = collection_path.suffix == ".py" and not collection_path.name.startswith("test_")
+    return True if is_helper and collection_path.is_relative_to(TESTS) else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,3 +50,10 @@ def test_other_sizes_are_refused_where_nobody_reads_what_was_written() -> None:
     for function in (program, aot_compile(program)):
         with pytest.raises(RuntimeError, match="sizes differ|doesn't match the broadcast shape"):
             function(torch.ones(2, 3))
+
+
+def test_helpers_are_not_collected() -> None:
+    """Collecting this one for doctests would define its operators again, and free those that tests have."""
+    from tests.conftest import pytest_ignore_collect
+
+    assert pytest_ignore_collect(Path(custom.__file__)) is True and pytest_ignore_collect(Path(__file__)) is None
