@@ -22,11 +22,11 @@ from typing import Any
 import torch
 import transformers
 from torch import nn
-from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 import subclass_aot as sa
+from benchmarks.allocator import held, real_peak
 from benchmarks.machine import describe
 
 WORDS = 2000
@@ -374,35 +374,6 @@ PROGRAMS: dict[str, Program] = {
     "Llama, inference": Program("inference", _LLAMA, words(16, labels=False), inferred, later=True),
     "GPT-2, SGD, accumulated": Program("accumulation", _GPT, words(8), accumulated, _SGD, later=True),
 }
-
-
-def real_peak(run: Callable[[], object], base: int) -> int:
-    """The most bytes of torch's allocator during `run()`, on top of what is there before."""
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as prof:
-        run()
-    events: Any = prof.profiler.kineto_results.events()  # type: ignore[union-attr]
-    changes = sorted((e.start_ns(), i, e.nbytes()) for i, e in enumerate(events) if e.name() == "[memory]")
-    now = peak = base
-    for _, _, by in changes:
-        now += by
-        peak = max(peak, now)
-    return peak
-
-
-def held(tensors: Any) -> int:
-    """Bytes of all storages."""
-    found: dict[int, int] = {}
-
-    def visit(tensor: Any) -> None:
-        if hasattr(tensor, "__tensor_flatten__"):
-            for name in tensor.__tensor_flatten__()[0]:
-                visit(getattr(tensor, name))
-        else:
-            found[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-
-    for tensor in tensors:
-        visit(tensor)
-    return sum(found.values())
 
 
 def measured(program: Program) -> dict[str, Any]:

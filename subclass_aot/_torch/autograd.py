@@ -5,11 +5,15 @@ from __future__ import annotations
 import operator
 import sys
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from types import FrameType
 from typing import Any
 
 import torch
+
+from subclass_aot.put_back import PutBack
 
 
 def last_sequence_number() -> int:
@@ -28,6 +32,47 @@ def sequence_number_of_current_gradient() -> int:
 def current_gradient() -> Any:
     """Returns the gradient function that the engine runs now, or None. There is no public query for it."""
     return torch._C._current_autograd_node()
+
+
+@contextmanager
+def saved_tensors_noted(note: Callable[[torch.Tensor], object]) -> Iterator[None]:
+    """Calls a function for each tensor that autograd saves in the block, except within transforms of `torch.func`.
+
+    Those refuse to run where there are hooks on saved tensors, by a function of torch that has no other use. Ours
+    change nothing, so they step aside for that time; there is no public way to do so.
+
+    Args:
+        note: Is called with the tensor.
+    """
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        note(tensor)
+        return tensor
+
+    def unpack(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor
+
+    graph: Any = torch.autograd.graph
+    refuse = graph.disable_saved_tensors_hooks
+    hooks = torch._C._autograd
+
+    @contextmanager
+    def stepped_aside(message: str) -> Iterator[None]:
+        top = hooks._top_saved_tensors_default_hooks(True)
+        ours = top is not None and top[0] is pack
+        if ours:
+            hooks._pop_saved_tensors_default_hooks()
+        try:
+            with refuse(message):
+                yield
+        finally:
+            if ours:
+                hooks._push_saved_tensors_default_hooks(pack, unpack)
+
+    with PutBack(partial(setattr, graph, "disable_saved_tensors_hooks", refuse)):
+        graph.disable_saved_tensors_hooks = stepped_aside
+        with graph.saved_tensors_hooks(pack, unpack):
+            yield
 
 
 def is_backward_running() -> bool:

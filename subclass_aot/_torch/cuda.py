@@ -92,7 +92,7 @@ def group_by_claim(cls: type[torch.Tensor]) -> None:
 
 
 def attention_order() -> list[int]:
-    """Returns in which order kernels for attention are asked whether they take the arguments, by their numbers."""
+    """Returns the order in which torch tries the kernels for attention, by their numbers."""
     return list(torch._C._get_sdp_priority_order())
 
 

@@ -2,4 +2,5 @@
 
 from subclass_aot.devices.amounts import bytes_of as bytes_of
 from subclass_aot.devices.device import Device as Device
+from subclass_aot.devices.device import claim_of as claim_of
 from subclass_aot.devices.device import device_of as device_of

@@ -73,7 +73,7 @@ class Device:
             elif name == "flops" and isinstance(value, Mapping):
                 value = types.MappingProxyType(dict(value))
             elif name == "memory":
-                with contextlib.suppress(DeviceError):  # which is told below
+                with contextlib.suppress(DeviceError):  # which is reported below
                     value = bytes_of(value)
             if not is_right(value):
                 what = f"{given!r} for `{name}`"
@@ -132,6 +132,26 @@ def device_of(device: str | os.PathLike[str] | Device) -> Device:
         known = ", ".join(dict.fromkeys(each.name for each in by_name.values()))
         raise DeviceError(_UNKNOWN.format(name=str(device), known=known))
     return found
+
+
+@functools.lru_cache(maxsize=256)
+def claim_of(device: str | torch.device | Device | None) -> tuple[torch.device | None, Device | None]:
+    """Returns the torch device that a claim names, and what it stands for, if it says that.
+
+    Args:
+        device: A device of torch's, or what `device_of` takes.
+
+    Raises:
+        DeviceError: There is no such device.
+    """
+    if device is None:
+        return None, None
+    if not isinstance(device, Device):
+        try:
+            return torch.device(device), None
+        except RuntimeError:  # it is no name of torch's
+            device = device_of(device)  # type: ignore[arg-type]  # what torch took is returned
+    return torch.device(device.type, 0 if device.type == "cuda" else None), device  # type: ignore[arg-type]
 
 
 @functools.cache

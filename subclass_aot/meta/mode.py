@@ -14,13 +14,13 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot._torch.operators import Operator
-from subclass_aot.devices import Device
+from subclass_aot.devices import Device, claim_of
 from subclass_aot.errors import DataDependentError, MutationError, TraceError
 from subclass_aot.meta.assumptions import Assumptions, Given
 from subclass_aot.meta.by_leaf import ByLeaf, leaves_of
 from subclass_aot.meta.dispatch import REAL_WRITTEN
 from subclass_aot.meta.functions import Replaced
-from subclass_aot.meta.rules.cuda import answers, claim_of, claimed
+from subclass_aot.meta.rules.cuda import answers, claimed
 from subclass_aot.meta.rules.cuda import profile as profile_of_claims
 from subclass_aot.meta.rules.packed import RECURRENT_WITH_CUDNN
 from subclass_aot.meta.spec import native_device
@@ -144,6 +144,8 @@ class DataFree(Stream):
     leaves have views for constants, and writes need no care. A leaf is forgotten when something unknown is written to
     it.
     """
+
+    records = False
 
     def __init__(self) -> None:
         super().__init__()

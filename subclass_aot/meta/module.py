@@ -8,9 +8,8 @@ from typing import Any, TypeVar
 
 import torch
 
-from subclass_aot.devices import Device
+from subclass_aot.devices import Device, claim_of
 from subclass_aot.meta.mode import DataFree, meta, running_stream
-from subclass_aot.meta.rules.cuda import claim_of
 from subclass_aot.meta.tensor import MetaTensor
 
 Module = TypeVar("Module", bound=torch.nn.Module)

@@ -1,4 +1,4 @@
-"""One run of an operator, as listeners are told of it: what ran, and in which phase, module and line."""
+"""One run of an operator, as listeners get it: what ran, and in which phase, module and line."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 What an operator gives follows from the metadata of its arguments, which is what `dispatch.run` caches. Where the
 accelerator is built, it has a cache of its own in front of Python: what Python gave once, outside of streams or in a
-run without data, is given for arguments of the same specs and the same other values. Python is asked where a
+run without data, is repeated for arguments of the same specs and the same other values. Python runs where a
 tensor is something else than a leaf of no trace, where numbers are symbols, and where this file says so.
 """
 

@@ -83,6 +83,8 @@ class Stream(Answers):
         return self.look(leaf) if value is None and by_looking else value
 
     supports_higher_order_operators = True
+    records = True
+    """Whether what runs in it is recorded, to run later; false in a run without data, which is the program's run."""
 
     def __torch_dispatch__(  # noqa: C901  # one frame for each operator is faster
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from types import FrameType
 from typing import Any, Self
 
@@ -15,6 +16,7 @@ from subclass_aot import _torch
 from subclass_aot.meta import Listener, MetaTensor, Operation, Storage, Stream
 from subclass_aot.operators import effects_of, is_counted
 from subclass_aot.profiling.communication import bytes_sent
+from subclass_aot.profiling.parts import dense_parts, tensors_in
 from subclass_aot.profiling.real import RealOperators
 from subclass_aot.profiling.timeline import Allocation, Timeline, Work
 from subclass_aot.profiling.without_data import PyTree
@@ -69,10 +71,12 @@ class Recorder(Listener):
         with _torch.dispatch.disable_current_modes():
             self._note_what_is_there()
         self._fresh.clear()
-        self._stack.enter_context(torch.autograd.graph.saved_tensors_hooks(self._saves, _same))
-        if not any(isinstance(mode, Stream) for mode in _torch.dispatch.dispatch_modes()):
-            self._stack.enter_context(RealOperators())  # type: ignore[no-untyped-call]
-        super().__enter__()
+        with ExitStack() as stack:
+            stack.enter_context(_torch.autograd.saved_tensors_noted(partial(self._label, kind="saved")))
+            if not any(isinstance(mode, Stream) for mode in _torch.dispatch.dispatch_modes()):
+                stack.enter_context(RealOperators())  # type: ignore[no-untyped-call]
+            super().__enter__()
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -95,14 +99,14 @@ class Recorder(Listener):
                 self._note(buffer, "buffer", name)
         for optimizer in self.optimizers:
             for state in optimizer.state.values():
-                for tensor in _tensors((state,)):
+                for tensor in tensors_in((state,)):
                     self._note(tensor, "optimizer", "")
         for path, value, _ in _paths(self.inputs):
             self._note(value, "input", path)
 
     def _note(self, tensor: torch.Tensor, kind: str, name: str) -> None:
         """Notes memory that is there before."""
-        for leaf in _leaves(tensor):
+        for leaf in dense_parts(tensor):
             storage = Storage.of(leaf)
             if id(storage) not in self._index:
                 module = name.rpartition(".")[0] if kind != "input" else ""
@@ -144,7 +148,10 @@ class Recorder(Listener):
             self._sizes[i] = 0
 
     def on_operator(self, operation: Operation) -> None:
-        """Notes work, and whose the memory is that was made since the last operator."""
+        """Notes work, and whose the memory is that was made since the last operator; a trace is no work."""
+        if operation.stream is not None and operation.stream.records:
+            self._fresh.clear()
+            return
         timeline, func = self.timeline, operation.func
         phase, module, line, node = operation.place
         name = self._name_of(module)
@@ -153,10 +160,8 @@ class Recorder(Listener):
                 self._label_states()
             timeline.phases.append((len(timeline.events), phase))
         operator = func.overloadpacket.__name__ if func.namespace == "aten" else func.name().partition(".")[0]
-        given = list(_tensors(operation.args))
-        if operation.kwargs:
-            given += _tensors(operation.kwargs.values())
-        made = list(_tensors((operation.result,)))
+        given = [*tensors_in(operation.args), *tensors_in(operation.kwargs.values())]
+        made = list(tensors_in((operation.result,)))
         effects = effects_of(func)
         is_view = not effects.writes and any(view is not None for view in effects.returns_view_of)
         flops = operation.flops
@@ -232,7 +237,7 @@ class Recorder(Listener):
 
     def _label(self, tensor: torch.Tensor, kind: str, name: str = "") -> None:
         """Notes that memory is of another kind from now on; a gradient is one from its beginning."""
-        for leaf in _leaves(tensor):
+        for leaf in dense_parts(tensor):
             i = self._index.get(id(Storage.of(leaf)))
             if i is None:
                 continue
@@ -248,7 +253,7 @@ class Recorder(Listener):
 
     def label_outputs(self, results: object) -> None:
         """Notes what the program has returned."""
-        for tensor in _tensors((results,)):
+        for tensor in tensors_in((results,)):
             self._label(tensor, "output")
 
     def _label_states(self) -> None:
@@ -260,19 +265,11 @@ class Recorder(Listener):
                 allocation.kinds = [(allocation.born, "optimizer")]
         self._in_optimizer.clear()
 
-    def _saves(self, tensor: torch.Tensor) -> torch.Tensor:
-        self._label(tensor, "saved")
-        return tensor
-
     def _name_of(self, module: torch.nn.Module | None) -> str:
         if module is None:
             return ""
         name = self._names.get(id(module))
         return type(module).__name__ if name is None else name
-
-
-def _same(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor
 
 
 def _called_by_engine() -> bool:
@@ -283,28 +280,6 @@ def _called_by_engine() -> bool:
     ):
         frame = frame.f_back
     return frame is None or frame.f_code.co_name == "_engine_run_backward"
-
-
-def _tensors(values: Iterable[Any]) -> Iterator[Any]:
-    """Yields the tensors in arguments or results of an operator."""
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            yield value
-        elif isinstance(value, list | tuple):
-            yield from _tensors(value)
-        elif type(value) is dict:
-            yield from _tensors(value.values())
-
-
-def _leaves(tensor: object) -> Iterator[Any]:
-    """Yields the dense tensors of a tensor: itself, or those within a wrapper."""
-    if not isinstance(tensor, torch.Tensor):
-        return
-    if _torch.wrappers.is_traceable_wrapper_subclass(tensor):
-        for name in tensor.__tensor_flatten__()[0]:
-            yield from _leaves(getattr(tensor, name))
-    elif tensor.layout is torch.strided:
-        yield tensor
 
 
 def _paths(tree: PyTree) -> Iterator[tuple[str, Any, Any]]:

@@ -13,6 +13,7 @@ import torch
 from subclass_aot._stack import UserFrame
 from subclass_aot.devices import Device, bytes_of
 from subclass_aot.errors import ProfileError
+from subclass_aot.profiling.parts import dense_parts
 from subclass_aot.profiling.roofline import Times, times_of
 from subclass_aot.profiling.timeline import Allocation, Timeline, Work
 
@@ -304,15 +305,5 @@ def in_words(line: UserFrame | None) -> str:
 
 def sizes_of(name: str, tensor: torch.Tensor) -> WrapperBytes:
     """Returns the two sizes of a wrapper."""
-    seen: dict[int, int] = {}
-
-    def add(part: object) -> None:
-        if hasattr(part, "__tensor_flatten__"):
-            for inner in part.__tensor_flatten__()[0]:
-                add(getattr(part, inner))
-        elif isinstance(part, torch.Tensor):
-            seen[id(part)] = part.nbytes
-
-    add(tensor)
-    dtype: torch.dtype = tensor.dtype
-    return WrapperBytes(name, type(tensor).__name__, int(tensor.numel()) * dtype.itemsize, sum(seen.values()))
+    parts = {id(part): part.nbytes for part in dense_parts(tensor)}
+    return WrapperBytes(name, type(tensor).__name__, int(tensor.numel()) * tensor.dtype.itemsize, sum(parts.values()))

@@ -11,7 +11,7 @@ import optree
 import torch
 
 from subclass_aot import _torch
-from subclass_aot.devices import Device, bytes_of, device_of
+from subclass_aot.devices import Device, bytes_of, claim_of
 from subclass_aot.errors import ProfileError
 from subclass_aot.meta import meta
 from subclass_aot.profiling.recorder import Recorder
@@ -45,21 +45,13 @@ class Setting:
     @property
     def profile_of_device(self) -> Device | None:
         """The data of the device, if one is named and not only claimed."""
-        if self.device is None or isinstance(self.device, torch.device):
-            return None
-        return None if isinstance(self.device, str) and _is_place(self.device) else device_of(self.device)
+        return claim_of(self.device)[1]
 
     @property
     def claim(self) -> torch.device | None:
-        """The device that tensors claim."""
-        known = self.profile_of_device
-        if known is not None:
-            return torch.device(known.type, 0) if known.type != "cpu" else torch.device("cpu")
-        if self.device is None or isinstance(self.device, Device):
-            return None
-        found = torch.device(self.device)
-        is_whole = found.type == "cpu" or found.index is not None
-        return found if is_whole else torch.device(found.type, 0)
+        """The device that tensors claim, as tensors name it."""
+        found = claim_of(self.device)[0]
+        return found if found is None or found.type in ("cpu", "meta") else torch.device(found.type, found.index or 0)
 
     @property
     def bytes_there(self) -> int | None:
@@ -191,15 +183,6 @@ def _busiest(timeline: Timeline) -> torch.device | None:
     for allocation in timeline.allocations:
         found[allocation.device] = found.get(allocation.device, 0) + allocation.nbytes
     return max(found, key=found.__getitem__, default=None)
-
-
-def _is_place(device: str) -> bool:
-    """Returns whether a text names a device as torch does, as "cuda:0"; "cpu" is a place, too."""
-    try:
-        torch.device(device)
-    except RuntimeError:
-        return False
-    return True
 
 
 def _named(tree: PyTree) -> dict[str, torch.nn.Module]:

@@ -42,6 +42,11 @@ def without_data(tree: PyTree, device: torch.device | None) -> Any:
         if id(tensor) not in memo:
             memo[id(tensor)] = _known(tensor, device) if _is_small_number(tensor) else _like(tensor, device)
     try:
+        for optimizer in optimizers_in(tree):
+            if id(optimizer) not in memo:
+                made = memo[id(optimizer)] = object.__new__(type(optimizer))
+                # torch's own copies leave out attributes, those of LBFGS too
+                vars(made).update(copy.deepcopy(vars(optimizer), memo))
         return copy.deepcopy(tree, memo)
     except Exception as error:  # of whatever objects the program has
         pass_on_interruption(error)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
 from torch import nn
-from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint
 
 import subclass_aot as sa
+from benchmarks.allocator import real_peak
 from subclass_aot.meta import Listener, Storage
 
 
@@ -38,19 +37,6 @@ class Peak(Listener):
         if id(storage) in self.own:
             self.own.remove(id(storage))
             self._changed(-storage.nbytes)
-
-
-def peak_of_torch(run: Callable[[], None]) -> int:
-    """The most that the running sum of what was allocated and freed has been."""
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as prof:
-        run()
-    events: Any = prof.profiler.kineto_results.events()  # type: ignore[union-attr]
-    changes = [(e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]"]
-    now = peak = 0
-    for _, by in sorted(changes, key=lambda change: change[0]):
-        now += by
-        peak = max(peak, now)
-    return peak
 
 
 def mlp() -> nn.Sequential:
@@ -97,7 +83,7 @@ def test_the_peak_is_that_of_the_real_run(name: str) -> None:
     x = torch.randn(size)
     step(real, x)()  # what is made once
     real.zero_grad()
-    expected = peak_of_torch(step(real, x))
+    expected = real_peak(step(real, x))
     with sa.meta():
         run = step(make(), torch.randn(size))
         with Peak() as memory:

@@ -14,23 +14,9 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 import subclass_aot as sa
+from benchmarks.allocator import held, real_peak
 from subclass_aot.errors import ProfileError
-from tests.profiling.allocator import real_peak
-
-
-def nbytes(*tensors: Any) -> int:
-    found: dict[int, int] = {}
-
-    def visit(tensor: Any) -> None:
-        if hasattr(tensor, "__tensor_flatten__"):
-            for name in tensor.__tensor_flatten__()[0]:
-                visit(getattr(tensor, name))
-        else:
-            found[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-
-    for tensor in tensors:
-        visit(tensor)
-    return sum(found.values())
+from subclass_aot.profiling.without_data import without_data
 
 
 class Residual(nn.Module):
@@ -114,7 +100,7 @@ def test_the_peak_and_the_products_are_those_of_a_real_run(name: str) -> None:
         step(real, x, optimizer_of(real))
     real = copy.deepcopy(model)
     optimizer = optimizer_of(real)
-    peak = real_peak(lambda: step(real, x, optimizer), nbytes(*real.parameters(), *real.buffers(), x))
+    peak = real_peak(lambda: step(real, x, optimizer), held([*real.parameters(), *real.buffers(), x]))
     assert report.peak == pytest.approx(peak, rel=0.002, abs=2048)
     assert of_real.peak == pytest.approx(peak, rel=0.01, abs=2048)
 
@@ -203,3 +189,19 @@ def test_what_cannot_be_copied_is_named() -> None:
 def test_an_optimizer_beside_a_function_is_refused() -> None:
     with pytest.raises(ProfileError, match="pass it to your step"):
         sa.profile(torch.sin, torch.ones(2), optimizer=torch.optim.SGD)
+
+
+def test_attributes_of_optimizers_are_copied() -> None:
+    class Counting(torch.optim.SGD):
+        def __init__(self, params: Any) -> None:
+            super().__init__(params, 0.1)
+            self.scale = 3.0
+
+        def step(self, closure: Any = None) -> None:  # type: ignore[override]
+            for group in self.param_groups:
+                for p in group["params"]:
+                    p.data.add_(p.grad, alpha=-self.scale)
+
+    model = nn.Linear(3, 3)
+    assert sa.profile(summed, model, torch.ones(2, 3), Counting(model.parameters())).peak > 0
+    assert torch.optim.LBFGS in {type(x) for x in without_data((torch.optim.LBFGS(model.parameters()),), None)}

@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 import subclass_aot as sa
-from subclass_aot.devices import device_of
+from subclass_aot.devices import claim_of, device_of
 from subclass_aot.errors import DeviceError
-from subclass_aot.meta.rules.cuda import claim_of, profile
+from subclass_aot.meta.rules.cuda import profile
 from tests.meta.rules.cuda.heard import without_cuda
 
 

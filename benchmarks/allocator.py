@@ -8,7 +8,7 @@ from typing import Any
 from torch.profiler import ProfilerActivity, profile
 
 
-def real_peak(run: Callable[[], object], base: int) -> int:
+def real_peak(run: Callable[[], object], base: int = 0) -> int:
     """The most bytes of torch's allocator during `run()`, on top of what is there before."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as prof:
         run()
@@ -19,3 +19,19 @@ def real_peak(run: Callable[[], object], base: int) -> int:
         now += by
         peak = max(peak, now)
     return peak
+
+
+def held(tensors: Any) -> int:
+    """Bytes of all storages."""
+    found: dict[int, int] = {}
+
+    def visit(tensor: Any) -> None:
+        if hasattr(tensor, "__tensor_flatten__"):
+            for name in tensor.__tensor_flatten__()[0]:
+                visit(getattr(tensor, name))
+        else:
+            found[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+
+    for tensor in tensors:
+        visit(tensor)
+    return sum(found.values())
