@@ -1,4 +1,4 @@
-"""What builds of torch with CUDA do, brought to tensors that claim to be there in builds without it."""
+"""What torch does on CUDA, brought to tensors that claim to be there where there is no such device."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from functools import partial
 from typing import Any
 
@@ -30,9 +30,23 @@ _library = torch.library.Library("aten", "IMPL")
 """Keeps the kernels that are put into the dispatcher."""
 
 
+@functools.cache
+def accelerator_here() -> str | None:
+    """Returns the type of the accelerator that this machine has; None if there is none, whatever a claim answers.
+
+    Torch finds it out by functions of `torch.cuda`, which answer of a device that is claimed: see `answering`.
+    """
+
+    def find() -> str | None:
+        found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+        return None if found is None else found.type
+
+    return Context().run(find)
+
+
 def has_no_cuda() -> bool:
-    """Returns whether this build of torch has no CUDA: in one that has it, its own kernels do what these do."""
-    return not torch.backends.cuda.is_built()
+    """Returns whether there is no CUDA device here: where there is one, its own kernels do what these do."""
+    return accelerator_here() != "cuda"
 
 
 def is_autocast(operator: str) -> bool:
@@ -107,12 +121,13 @@ _originals: dict[tuple[Any, str], Any] = {}
 def answering(answers: Mapping[str, Callable[..., Any]]) -> Iterator[None]:
     """Runs the block so that functions of `torch.cuda` are others in this thread.
 
-    The module has them for all threads, so while anybody is in such a block, what stands there looks which thread asks.
+    The module has them for all threads, so while anybody is in such a block, what stands there finds out which thread
+    calls it.
 
     Args:
         answers: By the name of a function of `torch.cuda`, what is called. "exchange_device" is that by which
             `torch.cuda.device(n)` changes the current one, and has no public name; "cudnn_is_acceptable" is that of
-            `torch.backends.cudnn`.
+            `torch.backends.cudnn`, and "accelerator_is_available" that of `torch.accelerator`.
     """
     user = object()
     with PutBack(partial(_leave, user)), PutBack(partial(_answering.set, _answering.get())):
@@ -131,6 +146,7 @@ _PLACES: dict[str, tuple[Any, str]] = {
     "exchange_device": (torch.cuda, "_exchange_device"),
     "maybe_exchange_device": (torch.cuda, "_maybe_exchange_device"),
     "cudnn_is_acceptable": (torch.backends.cudnn, "is_acceptable"),
+    "accelerator_is_available": (torch.accelerator, "is_available"),
 }
 
 

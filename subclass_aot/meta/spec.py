@@ -295,8 +295,7 @@ def native_device(device: torch.device) -> torch.device:
     """Returns the device that the C++ side of a data-free tensor on `device` is given."""
     if device.type in ("cpu", "meta"):
         return device
-    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    return device if accelerator is not None and accelerator.type == device.type else _META
+    return device if device.type == _torch.cuda.accelerator_here() else _META
 
 
 def indexed(device: str | torch.device) -> torch.device:

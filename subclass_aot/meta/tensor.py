@@ -312,7 +312,7 @@ def _like(tensor: torch.Tensor, device: torch.device | None) -> Any:
         in_run = any(isinstance(mode, Answers) for mode in _torch.dispatch.dispatch_modes())
         if device is not None and native_device(device) != device and not in_run:
             raise TraceError(
-                f"A {type(tensor).__name__} cannot claim {device}: this build of torch has no such device, and a "
+                f"A {type(tensor).__name__} cannot claim {device}: there is no such device here, and a "
                 "wrapper, unlike a MetaTensor, has no device but its own. Leave `device` out, or use a dense tensor."
             )
         names, context = tensor.__tensor_flatten__()

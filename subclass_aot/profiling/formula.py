@@ -9,7 +9,7 @@ from fractions import Fraction
 import optree
 import torch
 
-from subclass_aot.errors import ProfileError
+from subclass_aot.errors import DataDependentError, ProfileError
 from subclass_aot.profiling.report import Report
 from subclass_aot.profiling.without_data import PyTree
 from subclass_aot.profiling.words import amount
@@ -74,10 +74,14 @@ class Formula:
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if self.peak(middle) <= memory else (low, middle)
-        while low and self._report(low).peak > memory:
-            low -= 1
-        while self._report(low + 1).peak <= memory:
-            low += 1
+        try:
+            while low and self._report(low).peak > memory:
+                low -= 1
+            while self._report(low + 1).peak <= memory:
+                low += 1
+        except DataDependentError:  # values are known of small tensors: the formula alone is near
+            if not self.is_exact:
+                raise
         return low
 
     def _report(self, size: int) -> Report:
@@ -159,7 +163,10 @@ def resized(tree: PyTree, dim: int, size: int) -> PyTree:
     for i, x in enumerate(leaves):
         if _is_data(x, dim) and x.shape[dim] == old and size != old:
             shape = [*x.shape[:dim], size, *x.shape[dim + 1 :]]
-            leaves[i] = torch.empty(shape, dtype=x.dtype, device=x.device, requires_grad=x.requires_grad)
+            if x.is_floating_point() or x.is_complex():
+                leaves[i] = torch.empty(shape, dtype=x.dtype, device=x.device, requires_grad=x.requires_grad)
+            else:  # a mask, which the run may know: again and again
+                leaves[i] = x.index_select(dim, torch.arange(size, device=x.device) % old)
     data = optree.tree_unflatten(structure, leaves)
     return (program, *data, optimizer)
 

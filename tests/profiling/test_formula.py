@@ -69,3 +69,13 @@ def test_what_has_no_size_is_refused() -> None:
 
 def test_too_little_memory_has_no_batch() -> None:
     assert profiled(2, 4).largest_batch(1000) == 0
+
+
+@pytest.mark.parametrize("letter", ["B", "S"])
+def test_masks_that_a_program_reads_are_known_at_all_sizes(letter: str) -> None:
+    def program(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return x.exp() if bool(mask.all()) else x
+
+    report = sa.profile(program, torch.empty(2, 16, 4), torch.ones(2, 16, dtype=torch.int64))
+    assert report.formula(letter).peak(100) > report.peak
+    assert report.formula("B").largest(1 << 30) > 100_000  # of which no run knows the mask

@@ -99,6 +99,12 @@ def use(torch: Any, sa: Any) -> None:
     with sa.meta():
         check(torch.nn.Linear(8, 4)(torch.ones(2, 8)).shape == (2, 4), "a module runs without data")
     done("MetaTensor")
+    # a build with CUDA libraries on a machine without a device must not try to start one
+    model = torch.nn.Sequential(torch.nn.Embedding(10, 8), torch.nn.Linear(8, 4))
+    words = torch.zeros(2, 3, dtype=torch.long)
+    report = sa.profile(model, words, device="H100", optimizer=torch.optim.AdamW)
+    check(report.peak > 0 and report.seconds().seconds > 0, "a step on a device that is not there has a price")
+    done("sa.profile")
 
 
 def declare(torch: Any, sa: Any) -> None:

@@ -64,6 +64,8 @@ def answers(device: Device, index: int) -> dict[str, Callable[..., Any]]:
     return {
         "is_available": lambda: True,
         "is_initialized": lambda: False,  # else programs save and set the state of its generator
+        "accelerator_is_available": lambda: False,  # else optimizers read the streams of a device
+        "is_current_stream_capturing": lambda: False,
         "device_count": lambda: 1,
         "current_device": lambda: current[0],
         "cudnn_is_acceptable": lambda tensor: False,  # no layer is to put its weights into one memory

@@ -1,4 +1,4 @@
-"""Autocast for CUDA, of tensors that claim to be there where the build has no CUDA.
+"""Autocast for CUDA, of tensors that claim to be there where there is no such device.
 
 Torch's own kernels cast what C++ takes to be on CUDA, and nothing that claims it. The lists are those of
 `ATen/autocast_mode.h`; a test compares them with the kernels that torch has. Half precision on hardware was not

@@ -2,7 +2,7 @@
 
 Note [Claims of CUDA]
 ~~~~~~~~~~~~~~~~~~~~~
-C++ has a tensor that claims `cuda:0` for one on `meta` where the build has no CUDA (Note [Devices without hardware]).
+C++ has a tensor that claims `cuda:0` for one on `meta` where there is no CUDA device (Note [Devices without hardware]).
 Most operators do not ask for the device. Those that are composed of others above autograd do: attention, dropout,
 recurrent layers. So they have kernels here, at the key of autograd for `meta`: below autocast and above autograd, so
 that formulas of autograd are those of the kernels that CUDA takes, also in what is called by C++, and in what a

@@ -7,7 +7,7 @@ import threading
 from subclass_aot.devices import Device, device_of
 
 DEFAULT = "H100"
-"""What a claim of `cuda` stands for where the build has no CUDA and nobody has said more."""
+"""What a claim of `cuda` stands for where there is no such device and nobody has said more."""
 
 
 class _Claimed(threading.local):

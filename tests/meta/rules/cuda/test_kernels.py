@@ -11,6 +11,7 @@ from torch.nn import functional as F  # noqa: N812
 
 import subclass_aot as sa
 from tests.meta.rules.cuda.heard import Heard, without_cuda
+from tests.torches import TORCH
 
 pytestmark = without_cuda
 
@@ -43,7 +44,8 @@ def test_optimizers_compute_with_lists(name: str) -> None:
                 optimizer.step()
                 optimizer.zero_grad()
         assert "_foreach_norm" in heard  # to clip, that is the way of a CPU, too
-        assert "_to_copy" not in heard or name in ("Adagrad", "NAdam", "Adamax")  # which cast their counters
+        if TORCH == (2, 13):  # others cast the counters of more
+            assert "_to_copy" not in heard or name in ("Adagrad", "NAdam", "Adamax")  # which cast their counters
         assert any(op.startswith("_foreach_add") for op in heard.names) == by_lists
         assert all(x.device.type == layer.weight.device.type for s in optimizer.state.values() for x in s.values()
                    if isinstance(x, torch.Tensor) and x.dim())  # fmt: skip
