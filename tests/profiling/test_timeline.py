@@ -38,6 +38,15 @@ def test_phases_begin_and_end_at_events() -> None:
     assert (found.end_of("forward"), found.end_of("backward"), found.end_of("optimizer")) == (3, 4, None)
 
 
+def test_a_phase_that_comes_again_ends_last() -> None:
+    found = timeline()
+    found.phases.append((4, "forward"))
+    found.events.append((0, 8))
+    found.phases.append((5, "backward"))
+    found.events.append((0, -8))
+    assert (found.end_of("forward"), found.end_of("backward")) == (3, 6)
+
+
 def test_sizes_are_rounded_as_the_allocator_does() -> None:
     assert [timeline().rounded(n) for n in (0, 1, 512, 513)] == [0, 512, 512, 1024]
 
