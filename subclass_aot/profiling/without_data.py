@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import optree
@@ -31,8 +31,21 @@ def without_data(tree: PyTree, device: torch.device | None) -> Any:
     and single numbers keep their values, which a program may read.
 
     Args:
-        tree: PyTree tree.
+        tree: Any tree.
         device: What its tensors claim to be on; their own if left out.
+
+    Raises:
+        ProfileError: It cannot be copied.
+    """
+    return copied(tree, lambda tensor: (_known if is_small_number(tensor) else _like)(tensor, device))
+
+
+def copied(tree: PyTree, of_tensor: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """Returns a copy of a tree of modules, optimizers, tensors and other objects.
+
+    Args:
+        tree: Any tree.
+        of_tensor: Returns what stands for a tensor.
 
     Raises:
         ProfileError: It cannot be copied.
@@ -40,7 +53,7 @@ def without_data(tree: PyTree, device: torch.device | None) -> Any:
     memo: dict[int, Any] = {}
     for tensor in _tensors_in(tree):
         if id(tensor) not in memo:
-            memo[id(tensor)] = _known(tensor, device) if _is_small_number(tensor) else _like(tensor, device)
+            memo[id(tensor)] = of_tensor(tensor)
     try:
         for optimizer in optimizers_in(tree):
             if id(optimizer) not in memo:
@@ -64,7 +77,7 @@ def _like(tensor: torch.Tensor, device: torch.device | None) -> torch.Tensor:
     return made  # type: ignore[no-any-return]
 
 
-def _is_small_number(tensor: torch.Tensor) -> bool:
+def is_small_number(tensor: torch.Tensor) -> bool:
     """Returns whether values may decide what a program does: those of masks, positions, lengths, counted steps."""
     if type(tensor) is not torch.Tensor or tensor.is_meta or tensor.requires_grad or tensor.layout != torch.strided:
         return False
