@@ -93,8 +93,12 @@ class Answers(_torch.dispatch.DispatchMode):
 
     def elements(self, leaf: MetaTensor) -> torch.Tensor | None:
         """Returns the values of a leaf that a program reads as a whole, where they are known or assumed."""
-        return self.known(leaf) if self.looks(torch.ops.aten._local_scalar_dense.default, (leaf,)) else None
+        return self.known(leaf) if self.looks(_ITEM, (leaf,)) else None
 
     def literal(self, tensor: torch.Tensor) -> torch.Tensor:
         """Notes that a real tensor, which an operator gave, has the same values at each call, and gives it back."""
         return tensor
+
+
+_aten = torch.ops.aten
+_ITEM = _aten._local_scalar_dense.default

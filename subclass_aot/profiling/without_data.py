@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import optree
@@ -32,8 +32,21 @@ def without_data(tree: PyTree, device: torch.device | None) -> Any:
     and single numbers keep their values, which a program may read.
 
     Args:
-        tree: PyTree tree.
+        tree: Any tree.
         device: What its tensors claim to be on; their own if left out.
+
+    Raises:
+        ProfileError: It cannot be copied.
+    """
+    return copied(tree, lambda tensor: _without_data(tensor, device))
+
+
+def copied(tree: PyTree, of_tensor: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """Returns a copy of a tree of modules, optimizers, tensors and other objects.
+
+    Args:
+        tree: Any tree.
+        of_tensor: Returns what stands for a tensor.
 
     Raises:
         ProfileError: It cannot be copied.
@@ -41,7 +54,7 @@ def without_data(tree: PyTree, device: torch.device | None) -> Any:
     memo: dict[int, Any] = {}
     for tensor in _tensors_in(tree):
         if id(tensor) not in memo:
-            memo[id(tensor)] = _without_data(tensor, device)
+            memo[id(tensor)] = of_tensor(tensor)
     try:
         for optimizer in optimizers_in(tree):
             if id(optimizer) not in memo:
@@ -66,7 +79,7 @@ def _like(tensor: torch.Tensor, device: torch.device | None) -> torch.Tensor:
 
 
 def _without_data(tensor: torch.Tensor, device: torch.device | None) -> torch.Tensor:
-    if _is_small_number(tensor):
+    if is_small_number(tensor):
         return tensor.to(tensor.device if device is None or not tensor.dim() else device, copy=True)
     value = _filled_with(tensor)
     return _like(tensor, device) if value is None else torch.full_like(tensor, value, device=device)
@@ -78,7 +91,7 @@ def _is_number(tensor: torch.Tensor) -> bool:
     )
 
 
-def _is_small_number(tensor: torch.Tensor) -> bool:
+def is_small_number(tensor: torch.Tensor) -> bool:
     """Returns whether values may decide what a program does: those of masks, positions, lengths, counted steps."""
     return _is_number(tensor) and (
         not tensor.dim() or (not tensor.is_floating_point() and tensor.numel() <= MOST_KNOWN)
