@@ -1,5 +1,5 @@
-"""The command line: `python -m subclass_aot inspect MODULE:CLASS`, `check`, `bench`, `profile`, and
-`build-native`."""
+"""The command line: `python -m subclass_aot inspect MODULE:CLASS`, `check`, `bench`, `profile`,
+`measure`, and `build-native`."""
 
 from __future__ import annotations
 
@@ -53,6 +53,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         add_arguments(cost)
 
+    measured = commands.add_parser("measure", help="measure a device of this machine, for `profile --device FILE`")
+    measured.add_argument("device", nargs="?", default="cpu", help="cpu (the default), cuda or cuda:1")
+    measured.add_argument("--out", type=Path, metavar="FILE", help="the TOML file to write; without one it is printed")
+
     commands.add_parser("build-native", help="build what makes calls faster, for the torch that is installed")
 
     chosen = parser.parse_args(arguments)
@@ -60,6 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _bench(chosen.target, chosen.quick, chosen.json, chosen.plot)
     if chosen.command == "profile":
         return _profile(chosen)
+    if chosen.command == "measure":
+        return _measure(chosen.device, chosen.out)
     if chosen.command == "build-native":
         return _build_native()
     return _inspect(chosen.target) if chosen.command == "inspect" else _check(chosen.target, chosen.only, chosen.quick)
@@ -98,6 +104,20 @@ def _check(target: str, only: list[int] | None, quick: bool) -> int:
 def _tell(what: str) -> None:
     """Shows on a terminal what is being done, in one line that the next one replaces."""
     print(f"\r\033[K{what}", end="", file=sys.stderr, flush=True)
+
+
+def _measure(device: str, out: Path | None) -> int:
+    from subclass_aot.devices import measure
+
+    try:
+        found = measure(device)
+    except (SubclassAotError, RuntimeError) as error:  # torch knows no device of that name
+        return _fail(str(error))
+    if out is None:
+        print(found.to_toml(), end="")
+    else:
+        found.write(out)
+    return 0
 
 
 def _bench(target: str, quick: bool, json_file: Path | None, picture: Path | None) -> int:

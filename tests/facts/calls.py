@@ -162,6 +162,8 @@ VIEWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "as strided": lambda x: x.as_strided((3,), (1,), 2),
     "row": lambda x: x[:3].unsqueeze(0),
     "another storage": lambda x: x[:3].clone()[:],
+    "front of another storage": lambda x: x.clone()[:3],
+    "own history": lambda x: x.detach()[1:4].mul_(torch.ones(3, dtype=x.dtype, requires_grad=x.requires_grad)),
 }
 """How an argument is taken of a base."""
 
@@ -193,6 +195,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "hook": (None, "doubles", "adds", "both"),
     "hook of all modules": (None, "doubles", "adds"),
     "order of children": ("first", "last"),
+    "child that stands twice": ("other", "child"),
     "the weight requires grad": (True, False),
     "bias": (True, False),
     "module attribute": (None, 1, 2),
@@ -258,7 +261,22 @@ CHOICES: dict[str, tuple[Any, ...]] = {
         "more data of a class",
         "an enum",
         "another one of an enum",
+        "an object of a library",
+        "an object of another class of it",
+        "a bare object",
+        "another bare object",
+        "a deque inside",
+        "a short deque inside",
+        "the first list twice",
+        "the second list twice",
+        "the first tensor twice",
+        "the second tensor twice",
+        "a pair inside",
+        "a plain tuple inside",
+        "a class",
+        "another class",
     ),
+    "empty buffer": (False, True),
     "number": (1, 1.0, True, 2),
     "shared list": (False, True),
 }
@@ -293,6 +311,7 @@ class Held(nn.Module):
         child = self._modules["child"]
         assert child is not None
         x = child(x) * (2 + [*self._modules].index("child"))
+        x = x * (1 + len(self._buffers)) + (self._modules["again"] is child)
         return x if self._buffers["shift"] is None else x + self._buffers["shift"]
 
 
@@ -364,6 +383,11 @@ class World:
         module._buffers["shift"] = self.shift if choices["bias"] else None
         for name in ("child", "other") if choices["order of children"] == "last" else ("other", "child"):
             module._modules[name] = module._modules.pop(name)
+        module._modules.pop("again", None)
+        module._modules["again"] = module._modules[choices["child that stands twice"]]
+        module._buffers.pop("empty", None)
+        if choices["empty buffer"]:
+            module.register_buffer("empty", None)
         module.weight.requires_grad_(choices["the weight requires grad"])
         nn.modules.module._global_forward_hooks.clear()
         for hook in filter(None, [choices["hook of all modules"]]):
@@ -404,6 +428,24 @@ class Knows:
 
 
 KEY, OTHER_KEY = Knows(KNOWN, 1), Knows(KNOWN, 2)
+
+
+BARE, OTHER_BARE = types.SimpleNamespace(), types.SimpleNamespace()
+
+
+OfLibrary, OtherOfLibrary = (type(name, (), {"__module__": "torch.nn.other"}) for name in ("One", "Another"))
+
+
+def own(cls: Any, of: int) -> Any:
+    """Makes an object of a class that has no constructor of its own."""
+    made = cls()
+    made.of = of
+    return made
+
+
+def one_twice(*values: Any) -> list[Any]:
+    """Lists two values, and one of them, by its position, a second time."""
+    return [*values[:2], values[values[2]]]
 
 
 class Color(enum.Enum):
@@ -506,7 +548,30 @@ OBJECTS: dict[str, Callable[[], Any]] = {
     "two attributes, turned": lambda: types.SimpleNamespace(b=2, a=1),
     "knows the tensor": lambda: Knows(KNOWN, KNOWN),
     "knows another tensor": lambda: Knows(KNOWN, torch.ones(1)),
+    "an object of a library": lambda: own(OfLibrary, 1),
+    "an object of another class of it": lambda: own(OtherOfLibrary, 1),
+    "a bare object": lambda: BARE,
+    "another bare object": lambda: OTHER_BARE,
+    "a deque inside": lambda: Knows(KNOWN, deque([1])),
+    "a short deque inside": lambda: Knows(KNOWN, deque([1], 2)),
+    "the first list twice": lambda: Knows(KNOWN, one_twice([1], [1], 0)),
+    "the second list twice": lambda: Knows(KNOWN, one_twice([1], [1], 1)),
+    "the first tensor twice": lambda: Knows(KNOWN, one_twice(torch.ones(1), torch.ones(1), 0)),
+    "the second tensor twice": lambda: Knows(KNOWN, one_twice(torch.ones(1), torch.ones(1), 1)),
+    "a pair inside": lambda: Knows(KNOWN, Pair(1, [2])),
+    "a plain tuple inside": lambda: Knows(KNOWN, (1, [2])),
+    "a class": lambda: Knows(KNOWN, int),
+    "another class": lambda: Knows(KNOWN, float),
 }
+
+
+def number_in(value: Any) -> int:
+    """What is known of what an object has beside numbers."""
+    if isinstance(value, deque):
+        return value.maxlen or 0
+    if isinstance(value, list):
+        return int(value[2] is value[0])
+    return len(value.__name__ if isinstance(value, type) else type(value).__name__)
 
 
 def number_of(tag: Any) -> int:
@@ -531,6 +596,7 @@ def compute(module: nn.Module, x: Any, y: Any, objects: Any, number: Any, lists:
     for name, value in vars(objects).items() if isinstance(objects, types.SimpleNamespace) else ():
         for part in value.items() if isinstance(value, dict) else [(name, value)]:
             scale = scale * 2 + part[1] * len(part[0])
+    scale = scale + (number_in(objects.other) if isinstance(objects, Knows) else len(type(objects).__name__))
     if hasattr(x, "__tensor_flatten__"):
         tag = x.__tensor_flatten__()[1]
         if isinstance(tag, list):
