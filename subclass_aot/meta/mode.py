@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
@@ -41,7 +42,10 @@ _foreach = _torch.cuda.foreach_takes(MetaTensor)
 
 @contextmanager
 def meta(
-    device: str | torch.device | Device | None = None, *, assume: Given = False, fraction: float = 1.0
+    device: str | os.PathLike[str] | torch.device | Device | None = None,
+    *,
+    assume: Given = False,
+    fraction: float = 1.0,
 ) -> Iterator[Assumptions]:
     """Makes all tensors without data: inside, `torch.zeros`, `torch.tensor`, layers and `torch.nn.init` cost no memory.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -37,7 +38,7 @@ class Setting:
         fraction: As of `meta()`.
     """
 
-    device: str | Device | torch.device | None = None
+    device: str | os.PathLike[str] | Device | torch.device | None = None
     memory: str | int | float | None = None
     optimizer: Optimizer | None = None
     assume: bool | Mapping[str, Any] = False
@@ -72,7 +73,7 @@ class Setting:
 def profile(
     program: Callable[..., Any],
     *args: Any,
-    device: str | Device | torch.device | None = None,
+    device: str | os.PathLike[str] | Device | torch.device | None = None,
     memory: str | int | float | None = None,
     optimizer: Optimizer | None = None,
     assume: bool | Mapping[str, Any] = False,
