@@ -64,6 +64,11 @@ def _copied_in_between(operation: Operation, x: torch.Tensor) -> int:
     return x.nbytes if isinstance(shifts, list | tuple) and len(shifts) > 1 else 0
 
 
+def _packed(*places: int) -> Callable[[Operation, Any], int]:
+    """Returns what gives the bytes of the copies of arguments that are not packed."""
+    return lambda operation, _: sum(operation.args[i].nbytes for i in places if not operation.args[i].is_contiguous())
+
+
 _OF_KERNELS: dict[Any, Callable[[Operation, Any], int]] = {
     **{
         getattr(_aten, name): _converted
@@ -73,8 +78,10 @@ _OF_KERNELS: dict[Any, Callable[[Operation, Any], int]] = {
     _aten.any: _as_flags,
     _aten.roll: _copied_in_between,
     _aten.logsumexp: lambda operation, x: x.nbytes,
+    _aten.native_layer_norm: _packed(0),
+    _aten.native_layer_norm_backward: _packed(0, 1),
 }
-"""What kernels on a CPU copy of their first argument."""
+"""What kernels on a CPU copy of their arguments, of which the first is a tensor."""
 
 _OF_CUDNN = {
     _aten._cudnn_rnn: "cuDNN, and the reserve that it keeps for backward",

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 import subclass_aot as sa
 from subclass_aot.profiling.allocator import real_peak
@@ -40,13 +41,14 @@ REDUCTIONS: dict[str, tuple[Callable[..., torch.Tensor], torch.Tensor]] = {
     "a check": (torch.all, SHORT),
     "a check of a mask": (torch.any, MASK),
     "exponentials": (lambda x: x.logsumexp(1), torch.randn(64, 1000)),
+    "a norm of columns": (lambda x: F.layer_norm(x.view(64, 40, 25).mT, (40,)), torch.randn(64, 1000)),
     "two dims": (lambda x: x.view(8, 8, 1000).roll((1, 2), (0, 1)), SHORT),
     "one dim": (lambda x: x.roll(1, 1), SHORT),
 }
 
 
 @pytest.mark.parametrize("name", REDUCTIONS)
-def test_what_is_summed_in_another_dtype_is_copied(name: str) -> None:
+def test_what_a_kernel_copies_counts(name: str) -> None:
     program, x = REDUCTIONS[name]
     real = real_peak(lambda: program(x), x.nbytes)
     assert sa.profile(program, x).peak == pytest.approx(real, rel=0.002)
