@@ -39,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     check = commands.add_parser("check", help="try on a tensor subclass what it owes, and say what it does not keep")
     check.add_argument("target", metavar="MODULE:FUNCTION", help="a function that gives a new tensor of the class")
     check.add_argument("--only", type=int, nargs="+", metavar="N", help="the numbers of the clauses to try")
+    check.add_argument("--quick", action="store_true", help="leave out what compiles and what starts processes")
 
     bench = commands.add_parser("bench", help="measure a tensor subclass beside dense tensors, and say what is slow")
     bench.add_argument("target", metavar="MODULE:FUNCTION", help="gives a new tensor of the class; or MODULE:CLASS")
@@ -67,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _measure(chosen.device, chosen.out)
     if chosen.command == "build-native":
         return _build_native()
-    return _inspect(chosen.target) if chosen.command == "inspect" else _check(chosen.target, chosen.only)
+    return _inspect(chosen.target) if chosen.command == "inspect" else _check(chosen.target, chosen.only, chosen.quick)
 
 
 def _inspect(target: str) -> int:
@@ -80,7 +81,7 @@ def _inspect(target: str) -> int:
     return 0
 
 
-def _check(target: str, only: list[int] | None) -> int:
+def _check(target: str, only: list[int] | None, quick: bool) -> int:
     from subclass_aot.testing import check_subclass
 
     try:
@@ -90,11 +91,19 @@ def _check(target: str, only: list[int] | None) -> int:
     if not callable(make):
         return _fail(f"{target} is a {type(make).__name__}; a function that gives a new tensor is wanted")
     try:
-        report = check_subclass(make, only=only)
+        report = check_subclass(make, only=only, quick=quick, tell=_tell if sys.stderr.isatty() else None)
     except (ImportError, TypeError, ValueError) as error:  # of hypothesis, which is missing; of `make`
         return _fail(str(error))
+    finally:
+        if sys.stderr.isatty():
+            _tell("")
     print(report)
     return 1 if report.broken else 0
+
+
+def _tell(what: str) -> None:
+    """Shows on a terminal what is being done, in one line that the next one replaces."""
+    print(f"\r\033[K{what}", end="", file=sys.stderr, flush=True)
 
 
 def _measure(device: str, out: Path | None) -> int:

@@ -40,6 +40,7 @@ class Recorder(Listener):
 
     Attributes:
         uncounted: By name, operators that may have products, for which there is no formula.
+        workspaces: By operator and what the figure rests on, how often its workspace is not exact.
         parameters: By name.
     """
 
@@ -57,6 +58,7 @@ class Recorder(Listener):
         self.inputs = inputs
         self.optimizers = tuple(optimizers)
         self.uncounted: dict[str, int] = {}
+        self.workspaces: dict[tuple[str, str], int] = {}
         self.parameters: dict[str, torch.Tensor] = {}
         self._index: dict[int, int] = {}  # by the id of a storage that is alive
         self._sizes: dict[int, int] = {}  # by the index of an allocation: its bytes
@@ -186,7 +188,10 @@ class Recorder(Listener):
             self._own(operation, operator, name, made, is_view)
         for leaf in tensors_in(communicated(operation)):
             self._label(leaf, "communication")
-        workspace = timeline.rounded(workspace_of(operation))
+        taken, rests_on = workspace_of(operation)
+        workspace = timeline.rounded(taken)
+        if rests_on:
+            self.workspaces[operator, rests_on] = self.workspaces.get((operator, rests_on), 0) + 1
         if workspace:
             origin = Allocation(0, device or torch.device("cpu"), [(0, "workspace")], 0, operator, name, line, phase)
             timeline.events += [(len(timeline.allocations), workspace), (len(timeline.allocations), -workspace)]
