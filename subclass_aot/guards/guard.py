@@ -216,8 +216,10 @@ class _GuardWriter:
         asked = dict(self.signature.assumptions.absent)
         held = {position for place, position in self.arguments.placed if isinstance(place, HeldPlace)}
         for position in sorted(set(positions) - self.arguments.with_attributes):
-            if position in held:  # a `.grad` may be gone
-                tensors.source.refuse_if(f"{tensors.locals[position]} is None")
+            cls = type(self.patterns[position].value)
+            if position in held:  # anything may stand there
+                kind = tensors.source.const(cls, cls.__name__)
+                tensors.source.refuse_if(f"type({tensors.locals[position]}) is not {kind}")
             attributes = f"{tensors.locals[position]}.__dict__"
             if position not in asked:
                 count, extras = len(vars(self.patterns[position].value)), tensors.source.const(extras_of, "extras_of")
