@@ -1,5 +1,5 @@
-"""The command line: `python -m subclass_aot inspect MODULE:CLASS`, `check`, `bench`, `profile`, and
-`build-native`."""
+"""The command line: `python -m subclass_aot inspect MODULE:CLASS`, `check`, `bench`, `profile`,
+`measure`, and `build-native`."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     check = commands.add_parser("check", help="try on a tensor subclass what it owes, and say what it does not keep")
     check.add_argument("target", metavar="MODULE:FUNCTION", help="a function that gives a new tensor of the class")
     check.add_argument("--only", type=int, nargs="+", metavar="N", help="the numbers of the clauses to try")
+    check.add_argument("--quick", action="store_true", help="leave out what compiles and what starts processes")
 
     bench = commands.add_parser("bench", help="measure a tensor subclass beside dense tensors, and say what is slow")
     bench.add_argument("target", metavar="MODULE:FUNCTION", help="gives a new tensor of the class; or MODULE:CLASS")
@@ -52,6 +53,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         add_arguments(cost)
 
+    measured = commands.add_parser("measure", help="measure a device of this machine, for `profile --device FILE`")
+    measured.add_argument("device", nargs="?", default="cpu", help="cpu (the default), cuda or cuda:1")
+    measured.add_argument("--out", type=Path, metavar="FILE", help="the TOML file to write; without one it is printed")
+
     commands.add_parser("build-native", help="build what makes calls faster, for the torch that is installed")
 
     chosen = parser.parse_args(arguments)
@@ -59,9 +64,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _bench(chosen.target, chosen.quick, chosen.json, chosen.plot)
     if chosen.command == "profile":
         return _profile(chosen)
+    if chosen.command == "measure":
+        return _measure(chosen.device, chosen.out)
     if chosen.command == "build-native":
         return _build_native()
-    return _inspect(chosen.target) if chosen.command == "inspect" else _check(chosen.target, chosen.only)
+    return _inspect(chosen.target) if chosen.command == "inspect" else _check(chosen.target, chosen.only, chosen.quick)
 
 
 def _inspect(target: str) -> int:
@@ -74,7 +81,7 @@ def _inspect(target: str) -> int:
     return 0
 
 
-def _check(target: str, only: list[int] | None) -> int:
+def _check(target: str, only: list[int] | None, quick: bool) -> int:
     from subclass_aot.testing import check_subclass
 
     try:
@@ -84,11 +91,33 @@ def _check(target: str, only: list[int] | None) -> int:
     if not callable(make):
         return _fail(f"{target} is a {type(make).__name__}; a function that gives a new tensor is wanted")
     try:
-        report = check_subclass(make, only=only)
+        report = check_subclass(make, only=only, quick=quick, tell=_tell if sys.stderr.isatty() else None)
     except (ImportError, TypeError, ValueError) as error:  # of hypothesis, which is missing; of `make`
         return _fail(str(error))
+    finally:
+        if sys.stderr.isatty():
+            _tell("")
     print(report)
     return 1 if report.broken else 0
+
+
+def _tell(what: str) -> None:
+    """Shows on a terminal what is being done, in one line that the next one replaces."""
+    print(f"\r\033[K{what}", end="", file=sys.stderr, flush=True)
+
+
+def _measure(device: str, out: Path | None) -> int:
+    from subclass_aot.devices import measure
+
+    try:
+        found = measure(device)
+    except (SubclassAotError, RuntimeError) as error:  # torch knows no device of that name
+        return _fail(str(error))
+    if out is None:
+        print(found.to_toml(), end="")
+    else:
+        found.write(out)
+    return 0
 
 
 def _bench(target: str, quick: bool, json_file: Path | None, picture: Path | None) -> int:

@@ -10,7 +10,7 @@ import re
 import signal
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from traceback import FrameSummary, walk_tb
 from types import CodeType, FrameType, FunctionType
@@ -109,6 +109,11 @@ def is_raised_by_user(error: BaseException) -> bool:
     return bool(frames) and is_user_code(frames[-1].f_code)
 
 
+_SIGNALS = tuple(map(int, signal.valid_signals()))
+_handler_of: Callable[[int], object] = getattr(sys.modules.get("_signal"), "getsignal", signal.getsignal)
+"""What `signal.getsignal` calls, which then looks for an enum: ten times the time, for each of 64 signals."""
+
+
 def pass_on_interruption(error: BaseException) -> None:
     """Raises an error again that a handler of signals raised, or a debugger at its end.
 
@@ -122,8 +127,9 @@ def pass_on_interruption(error: BaseException) -> None:
     if debugger is not None and isinstance(error, debugger.BdbQuit):
         raise error
     codes = {frame.f_code for frame, _ in walk_tb(error.__traceback__)}
-    for number in signal.valid_signals():
-        if _code_of(signal.getsignal(number)) in codes:
+    for number in _SIGNALS:
+        handler = _handler_of(number)
+        if not isinstance(handler, int | None) and _code_of(handler) in codes:
             raise error
 
 
@@ -180,7 +186,11 @@ def is_user_code(code: CodeType) -> bool:
 
 def is_own(frame: FrameType) -> bool:
     """Returns whether a frame runs code of this library, or that it generated; its wrapper classes are users of it."""
-    filename = frame.f_code.co_filename
+    return is_own_file(frame.f_code.co_filename)
+
+
+def is_own_file(filename: str) -> bool:
+    """Returns whether a file is one of this library, or of what it generated."""
     return filename.startswith((_OWN, _GENERATED)) and not filename.startswith(_OWN_USERS)
 
 

@@ -83,7 +83,13 @@ class UnknownTensorError(TraceError):
 
 
 class DataDependentError(TraceError):
-    """A traced program reads a value, or makes a shape that depends on values."""
+    """A traced program reads a value, or makes a shape that depends on values.
+
+    Attributes:
+        operator: The operator that asks for values; None if something else does.
+    """
+
+    operator: object = None
 
 
 class DynamicSizeError(TraceError, ValueError):

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 import subclass_aot as sa
+from subclass_aot.devices import measure
 from tests.device import DEVICE
 from tests.models.checks import same
 from tests.torches import TORCH
@@ -659,3 +660,15 @@ def test_memory_of_a_training_step(compiler: str) -> None:
     theirs = peak(lambda f: torch.compile(f, backend="aot_eager" if compiler == "eager" else "inductor"))
     print(f"{compiler}: ours {ours / 2**20:.1f} MiB, torch {theirs / 2**20:.1f} MiB")
     assert ours <= 1.05 * theirs
+
+
+def test_a_profile_is_as_a_run() -> None:
+    layer = nn.Sequential(nn.Linear(512, 1024), nn.GELU(), nn.Linear(1024, 512)).to(DEVICE)
+    check = sa.profile(layer, torch.rand(256, 512, device=DEVICE), optimizer=torch.optim.AdamW).check(tolerance=0.1)
+    assert check, str(check)
+
+
+def test_the_device_is_measured() -> None:
+    device = measure(DEVICE)
+    report = sa.profile(nn.Linear(64, 64), torch.rand(2**14, 64), device=device)
+    assert report.seconds().seconds > 0 and device.type == torch.device(DEVICE).type

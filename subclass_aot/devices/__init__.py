@@ -4,3 +4,4 @@ from subclass_aot.devices.amounts import bytes_of as bytes_of
 from subclass_aot.devices.device import Device as Device
 from subclass_aot.devices.device import claim_of as claim_of
 from subclass_aot.devices.device import device_of as device_of
+from subclass_aot.devices.measure import measure as measure

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import json
 import os
 import tomllib
 import types
@@ -98,11 +99,33 @@ class Device:
         name = "tf32" if name == "float32" and allow_tf32 else {"uint8": "int8", "complex64": "float32"}.get(name, name)
         return self.flops.get(name, self.flops["float32"])
 
+    def to_toml(self) -> str:
+        """Returns the text of a file that says the same."""
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        flops = values.pop("flops")
+        lines = [f"{name} = {_as_toml(value)}" for name, value in values.items() if value not in (None, "", ())]
+        lines += ["", "[flops]", *(f"{name} = {_as_toml(value)}" for name, value in flops.items())]
+        return "\n".join(lines) + "\n"
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Writes a file that `device_of` reads, whose path stands for the device.
+
+        Args:
+            path: The file, with the suffix ".toml".
+        """
+        Path(path).write_text(self.to_toml())
+
     def __repr__(self) -> str:
         return f"Device({self.name!r})"
 
     def __reduce__(self) -> tuple[object, ...]:  # a view of a dict can't be copied
         return _make, ({f.name: getattr(self, f.name) for f in dataclasses.fields(self)} | {"flops": dict(self.flops)},)
+
+
+def _as_toml(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_as_toml, value))}]"
+    return json.dumps(value) if isinstance(value, str) else repr(value)
 
 
 def _make(fields: dict[str, Any]) -> Device:
@@ -134,8 +157,9 @@ def device_of(device: str | os.PathLike[str] | Device) -> Device:
     return found
 
 
-@functools.lru_cache(maxsize=256)
-def claim_of(device: str | torch.device | Device | None) -> tuple[torch.device | None, Device | None]:
+def claim_of(
+    device: str | os.PathLike[str] | torch.device | Device | None,
+) -> tuple[torch.device | None, Device | None]:
     """Returns the torch device that a claim names, and what it stands for, if it says that.
 
     Args:
@@ -144,6 +168,13 @@ def claim_of(device: str | torch.device | Device | None) -> tuple[torch.device |
     Raises:
         DeviceError: There is no such device.
     """
+    if isinstance(device, os.PathLike) or (isinstance(device, str) and device.endswith(".toml")):
+        device = device_of(device)  # each time, since files change
+    return _claim_of(device)
+
+
+@functools.lru_cache(maxsize=256)
+def _claim_of(device: str | torch.device | Device | None) -> tuple[torch.device | None, Device | None]:
     if device is None:
         return None, None
     if not isinstance(device, Device):

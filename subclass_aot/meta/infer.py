@@ -326,4 +326,6 @@ def _specs_in(values: Iterable[object]) -> Any:
 def asks_for_values(func: Operator) -> DataDependentError:
     """Returns the error for an operator whose result, or the shape of it, depends on unknown values."""
     what = "shape" if effects_of(func).shape_by_data else "value"
-    return DataDependentError(_DATA_DEPENDENT.format(operator=func, line=user_line(), what=what))
+    error = DataDependentError(_DATA_DEPENDENT.format(operator=func, line=user_line(), what=what))
+    error.operator = func
+    return error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,9 +17,10 @@ from subclass_aot._stack import user_line
 from subclass_aot._torch.operators import Operator
 from subclass_aot.devices import Device, claim_of
 from subclass_aot.errors import DataDependentError, MutationError, TraceError
-from subclass_aot.meta.assumptions import Assumptions, Given
+from subclass_aot.meta.assumptions import Assumptions, Given, positions
 from subclass_aot.meta.by_leaf import ByLeaf, leaves_of
 from subclass_aot.meta.dispatch import REAL_WRITTEN
+from subclass_aot.meta.fills import MOST_MADE, fill, is_fill, made_by, on_fills
 from subclass_aot.meta.functions import Replaced
 from subclass_aot.meta.rules.cuda import answers, claimed
 from subclass_aot.meta.rules.cuda import profile as profile_of_claims
@@ -36,13 +38,14 @@ _IN_A_TRACE = """`subclass_aot.meta()` is entered by a function while it is trac
   Instead: make the tensors without data outside, and pass them as arguments."""
 
 _foreach = _torch.cuda.foreach_takes(MetaTensor)
-_LIMIT = 1 << 16
-"""Elements that a tensor may have at the most whose values are known."""
 
 
 @contextmanager
 def meta(
-    device: str | torch.device | Device | None = None, *, assume: Given = False, fraction: float = 1.0
+    device: str | os.PathLike[str] | torch.device | Device | None = None,
+    *,
+    assume: Given = False,
+    fraction: float = 1.0,
 ) -> Iterator[Assumptions]:
     """Makes all tensors without data: inside, `torch.zeros`, `torch.tensor`, layers and `torch.nn.init` cost no memory.
 
@@ -171,9 +174,10 @@ class DataFree(Stream):
             try:
                 return super().__torch_dispatch__(func, types, args, kwargs)
             except DataDependentError as error:
-                if not self.assumptions.is_on and not getattr(error, "__notes__", ()):
-                    error.add_note("  Or let the run assume what is read: with subclass_aot.meta(assume=True).")
-                raise
+                if error.operator is None:
+                    raise
+                refusal = self.assumptions.refusal_of(func, args)
+            raise refusal
 
     def value_of(self, leaf: MetaTensor) -> torch.Tensor | None:
         return self._values.of(leaf)  # type: ignore[no-any-return]
@@ -189,60 +193,118 @@ class DataFree(Stream):
     def on_operator(self, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: object) -> None:
         if self.assumptions.is_on:
             self.assumptions.note(func, args, kwargs, result)
-        writes = effects_of(func).writes
-        if not writes:
+        writes, number = effects_of(func).writes, made_by(func, args, kwargs)
+        if not writes and number is None:
             for a in args:
                 if type(a) is MetaTensor and id(a) not in self._values:
                     return  # as most
         for place in writes:
             if any(Storage.of(x) in self._met for x in leaves_of(argument_at(place, args, kwargs))):
                 raise MutationError(REAL_WRITTEN.format(name=place[1], line=user_line()))
-        made = leaves_of(result)
-        if func.overloadpacket is not torch.ops.aten.set_ and all(
-            x.spec.solver is None and x.spec.numel <= _LIMIT for x in made
-        ):
-            values = self._on_constants(func, args, kwargs)
-            if values is not None:
-                found = [x for x in optree.tree_leaves(values[0], none_is_leaf=True) if isinstance(x, torch.Tensor)]
-                for leaf, value in zip(made, found, strict=True):
-                    self._note(leaf, value)
-                return
-        for written in writes:
-            self._forget(argument_at(written, args, kwargs))
+        made, values = leaves_of(result), None
+        if func.overloadpacket is not torch.ops.aten.set_ and all(x.spec.solver is None for x in made):
+            values = self._computed(func, args, kwargs, made, number)
+        if values is None or number is not None or any(map(is_fill, values)):
+            for written in writes:  # and else all that share the memory have their constants written
+                self._forget(argument_at(written, args, kwargs))
+        for leaf, value in zip(made, values or (), strict=values is not None):
+            self._note(leaf, value)
+
+    def _computed(
+        self, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], made: list[MetaTensor], number: Any
+    ) -> list[torch.Tensor] | None:
+        """Returns the constants of what an operator made or wrote; None if they are not known.
+
+        Args:
+            func: The operator, which has run.
+            args: Its arguments.
+            kwargs: Its keyword arguments.
+            made: The leaves that it made or wrote.
+            number: What it fills its result with; None if it does not.
+        """
+        tree: Any = (args, kwargs)
+        given = leaves_of(tree)
+        constants = [self._values.of(x) for x in given]
+        known = not any(x is None for x in constants)
+        writes = effects_of(func).writes
+        found: Any = None
+        if known and not self._are_long(given + made, constants, bool(writes)):
+            found = self._on_constants(func, args, kwargs)
+        elif writes and any(Storage.of(x).nbytes != x.spec.numel * x.spec.dtype.itemsize for x in made):
+            return None  # only a part
+        elif number is not None:
+            values = [fill(x.spec, torch.tensor(number)) for x in made]
+            found = [x.clone() if x.numel() <= MOST_MADE else x for x in values]  # parts of short ones may be written
+        elif known:
+            found = on_fills(func, self._with_constants((args, kwargs)), [x.spec for x in made])
+        if found is None:
+            return None
+        return [x for x in optree.tree_leaves(found, none_is_leaf=True) if isinstance(x, torch.Tensor)]
+
+    @staticmethod
+    def _are_long(leaves: list[MetaTensor], constants: list[torch.Tensor], written: bool) -> bool:
+        """Returns whether constants are not to be computed with: one is long, or a part of a long one is written."""
+        if any(x.spec.numel > MOST_MADE for x in leaves):
+            return True
+        return written and any(
+            constant.untyped_storage().nbytes() < Storage.of(leaf).nbytes
+            for leaf, constant in zip(leaves, constants, strict=False)
+        )
 
     def replaced(self, leaf: MetaTensor, other: torch.Tensor) -> None:
         self._forget([leaf, other])
 
     def _known(self, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], value_of: object) -> Any:
-        found = self._on_constants(func, args, kwargs)
-        if found is None:
-            return self.assumptions.answer(func, args, kwargs)
         tree: Any = (args, kwargs)
-        device = leaves_of(tree)[0].spec.device
+        given = leaves_of(tree)
+        device = given[0].spec.device
+        if any(x.spec.solver is None and x.spec.numel > MOST_MADE for x in given):
+            value = self._values.of(given[0]) if func.overloadpacket is torch.ops.aten.nonzero else None
+            found = None if value is None else (positions(given[0], value.numel() if value.flatten()[0] else 0),)
+        else:
+            found = self._on_constants(func, args, kwargs)
+        if found is None:
+            found = (self.assumptions.answer(func, args, kwargs),)
 
         def leaf_of(value: object) -> Any:
-            return self._note(MetaTensor(value, device), value) if isinstance(value, torch.Tensor) else value
+            if not isinstance(value, torch.Tensor) or type(value) is MetaTensor:
+                return value
+            return self._note(MetaTensor(value, device), value)
 
-        return optree.tree_map(leaf_of, found[0], none_is_leaf=True)
+        result: Any = found[0]
+        return None if result is None else optree.tree_map(leaf_of, result, none_is_leaf=True)
+
+    def lengths(self, tensor: torch.Tensor, most: int) -> torch.Tensor | None:
+        known = self.known(tensor)
+        return self.assumptions.lengths(tensor, most) if known is None else known
+
+    def elements(self, leaf: MetaTensor) -> torch.Tensor:
+        known = self.value_of(leaf)
+        return self.assumptions.elements(leaf) if known is None else known
 
     def _on_constants(self, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any] | None:
         """Returns what an operator gives for the constants of its arguments, in a tuple; None if that is not known."""
-        tree: Any = (args, kwargs)
-        leaves, structure = optree.tree_flatten(tree, none_is_leaf=True)
-        constants = [self._constant(x) for x in leaves]
-        if effects_of(func).random or any(
-            x is None for x, leaf in zip(constants, leaves, strict=True) if leaf is not None
-        ):
+        found = None if effects_of(func).random else self._with_constants((args, kwargs))
+        if found is None:
             return None
-        tree = optree.tree_unflatten(structure, constants)
-        args, kwargs = tree
-        if kwargs.get("pin_memory"):
-            kwargs["pin_memory"] = False
+        args, kwargs = found
         try:
             with _torch.dispatch.disable_current_modes(), torch.no_grad():
                 return (func(*args, **kwargs),)
         except (RuntimeError, NotImplementedError):  # the device that is claimed may have kernels that a CPU lacks
             return None
+
+    def _with_constants(self, call: tuple[Any, ...]) -> Any:
+        """Returns the arguments of an operator with constants for tensors; None if those of one are not known."""
+        tree: Any = call
+        leaves, structure = optree.tree_flatten(tree, none_is_leaf=True)
+        constants = [self._constant(x) for x in leaves]
+        if any(x is None for x, leaf in zip(constants, leaves, strict=True) if leaf is not None):
+            return None
+        found: Any = optree.tree_unflatten(structure, constants)
+        if found[1].get("pin_memory"):
+            found[1]["pin_memory"] = False
+        return found
 
     def _constant(self, value: object) -> Any:
         if type(value) is MetaTensor:
@@ -252,7 +314,7 @@ class DataFree(Stream):
         return torch.device("cpu") if isinstance(value, torch.device) else value
 
     def _note(self, leaf: MetaTensor, value: torch.Tensor) -> MetaTensor:
-        if value.numel() <= _LIMIT:
+        if value.numel() <= MOST_MADE or is_fill(value):
             self._values.note(leaf, value)
         return leaf
 

@@ -17,6 +17,7 @@ import torch
 
 from subclass_aot import _torch, hooks
 from subclass_aot._torch.operators import Operator
+from subclass_aot.meta.fills import FACTORIES
 from subclass_aot.meta.infer import on_new_rule
 from subclass_aot.meta.mode import DataFree
 from subclass_aot.meta.operation import tell_listeners
@@ -48,7 +49,9 @@ def effects_for_kernel(func: Operator) -> tuple[tuple[int, ...], tuple[int, ...]
     effects = effects_of(func)
     if effects.data_dependent or effects.reshapes or effects.composite or unbacked_rule(func) is not None:
         return None
-    if func in PHYSICAL or func in BY_VALUES or form_of(func) is not None or func.overloadpacket is _SET:
+    if func in PHYSICAL or func in BY_VALUES or form_of(func) is not None:
+        return None
+    if func.overloadpacket is _SET or func.overloadpacket in FACTORIES:  # whose values a run without data knows
         return None
     return _positions(effects.returns_written), _positions(effects.returns_view_of), bool(effects.writes)
 

@@ -212,15 +212,25 @@ class MetaTensor(torch.Tensor):
 
     def tolist(self) -> Any:
         """Returns the elements, where they are known."""
-        stream = _torch.dispatch.current_dispatch_mode()
-        if self.dim() and isinstance(stream, Answers) and stream.looks(_ITEM, (self,)):
-            values = stream.known(self)
-            if values is not None:
-                return values.tolist()
+        values = self._elements() if self.dim() else None
+        if values is not None:
+            return values.tolist()
         try:
             return [part.tolist() for part in self.unbind()] if self.dim() else self.item()
         except DataDependentError:
             return torch.Tensor.tolist(self)  # says what was called
+
+    def numpy(self, *, force: bool = False) -> Any:
+        """Returns the elements, where they are known."""
+        values = self._elements()
+        if values is None:
+            return torch.Tensor.numpy(self, force=force)
+        with _torch.dispatch.disable_current_modes():
+            return values.numpy()
+
+    def _elements(self) -> torch.Tensor | None:
+        stream = _torch.dispatch.current_dispatch_mode()
+        return stream.elements(self) if isinstance(stream, Answers) else None
 
     def __getattr__(self, name: str) -> Any:
         """Notes that there is no such attribute: that is a fact of the call. See Note [Absent attributes]."""
@@ -353,6 +363,4 @@ def _tensors_in(value: object, depth: int = 5) -> Iterator[MetaTensor]:
 
 
 constant_checks.append(_refuse_traced)
-_aten = torch.ops.aten
-_ITEM = _aten._local_scalar_dense.default
 _make = _torch.wrappers.make_wrapper_subclass

@@ -17,9 +17,6 @@ from subclass_aot.profiling.words import amount
 _NO_SIZE = """No tensor among the arguments has a dim {dim}, so there is no size to change.
   Instead: pass the data as tensors: sa.profile(step, model, batch)."""
 
-_AGAIN = """The report is of a block, which cannot be run again at other sizes.
-  Instead: profile a function: sa.profile(step, model, batch)."""
-
 Polynomial = tuple[Fraction, ...]
 """Coefficients, the constant first."""
 
@@ -112,14 +109,12 @@ def formula_of(report: Report, letter: str = "B", dim: int | None = None) -> For
     Raises:
         ProfileError: The report is of a block, or there is no such tensor.
     """
-    again = report.rerun
-    if again is None:
-        raise ProfileError(_AGAIN)
+    again = report.again()
     which = dim if dim is not None else 0 if letter == "B" else 1
     degree = 1 if letter == "B" else 2
 
     def run(size: int) -> Report:
-        return again(lambda tree: resized(tree, which, size))
+        return again.report(lambda tree: resized(tree, which, size))
 
     sizes = [8 * (i + 1) for i in range(degree + 2)]
     found = Formula(letter, run)

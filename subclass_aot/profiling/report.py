@@ -6,7 +6,7 @@ import collections
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -16,6 +16,13 @@ from subclass_aot.errors import ProfileError
 from subclass_aot.profiling.parts import dense_parts
 from subclass_aot.profiling.roofline import Times, times_of
 from subclass_aot.profiling.timeline import Allocation, Timeline, Work
+
+if TYPE_CHECKING:  # which are made of reports
+    from subclass_aot.profiling.check import Check
+    from subclass_aot.profiling.run import Run
+
+_A_BLOCK = """The report is of a block, which cannot be run again.
+  Instead: profile a function: sa.profile(step, model, batch)."""
 
 BY = ("kind", "module", "operator", "line", "name", "phase")
 
@@ -74,7 +81,7 @@ class Report:
         assumed: What the run took values to be, one in a line.
         uncounted: Operators that may have products and have no formula, and how often they ran.
         unknown: What else the figures leave out.
-        rerun: Runs the same with other sizes of data; None if that is not possible.
+        run: What was run; None for a block, which cannot be run again.
     """
 
     timeline: Timeline
@@ -84,8 +91,18 @@ class Report:
     assumed: list[str] = field(default_factory=list)
     uncounted: dict[str, int] = field(default_factory=dict)
     unknown: list[str] = field(default_factory=list)
-    rerun: Callable[..., Report] | None = field(default=None, repr=False)
+    run: Run | None = field(default=None, repr=False)
     _formulas: dict[tuple[str, int | None], Any] = field(default_factory=dict, repr=False)
+
+    def again(self) -> Run:
+        """Returns what was run.
+
+        Raises:
+            ProfileError: It was a block.
+        """
+        if self.run is None:
+            raise ProfileError(_A_BLOCK)
+        return self.run
 
     @property
     def peak(self) -> int:
@@ -241,6 +258,32 @@ class Report:
         if there is None:
             raise ProfileError('Nobody said how much memory there is. Instead: report.largest_batch("80GiB").')
         return int(self.formula("B").largest(there))
+
+    def check(self, device: str | torch.device | None = None, tolerance: float = 0.05) -> Check:
+        """Runs the program on real tensors, and compares what torch's allocator and its operators say with the report.
+
+        What is run is a copy, so nothing of yours changes: real tensors keep their values, and those without data get
+        random ones (integers zeros). It runs twice: once as it is, for memory, and once observed, for its products.
+
+        Args:
+            device: Where, as "cpu" or "cuda"; where the report says that it runs if left out. On another device the
+                program is predicted again for that.
+            tolerance: How far the peaks may be apart, as a part of the real one.
+
+        Returns:
+            A `Check`, which is true if peaks are as near as that and products are equal. Printed, it is a table.
+
+        Raises:
+            ProfileError: The device is not there, or has too little memory; or the report is of a block.
+
+        >>> import subclass_aot as sa
+        >>> check = sa.profile(torch.nn.Linear(64, 64), torch.empty(8, 64)).check()
+        >>> bool(check), check.peak_error, check.first
+        (True, 0.0, None)
+        """
+        from subclass_aot.profiling.check import check
+
+        return check(self, device, tolerance)
 
     def to_json(self) -> str:
         """Returns the figures as JSON."""

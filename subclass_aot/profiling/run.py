@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import optree
@@ -18,6 +19,7 @@ from subclass_aot.profiling.recorder import Recorder
 from subclass_aot.profiling.report import Report, sizes_of
 from subclass_aot.profiling.timeline import Timeline
 from subclass_aot.profiling.unknown import unknown_of
+from subclass_aot.profiling.with_data import with_data
 from subclass_aot.profiling.without_data import PyTree, modules_in, optimizers_in, without_data
 
 Optimizer = torch.optim.Optimizer | Callable[..., torch.optim.Optimizer]
@@ -36,7 +38,7 @@ class Setting:
         fraction: As of `meta()`.
     """
 
-    device: str | Device | torch.device | None = None
+    device: str | os.PathLike[str] | Device | torch.device | None = None
     memory: str | int | float | None = None
     optimizer: Optimizer | None = None
     assume: bool | Mapping[str, Any] = False
@@ -54,6 +56,13 @@ class Setting:
         return found if found is None or found.type in ("cpu", "meta") else torch.device(found.type, found.index or 0)
 
     @property
+    def rounding(self) -> int:
+        """What the sizes of allocations are multiples of."""
+        if self.profile_of_device is not None:
+            return self.profile_of_device.rounding
+        return 512 if self.claim is not None and self.claim.type == "cuda" else 1
+
+    @property
     def bytes_there(self) -> int | None:
         """The memory in bytes; None if nobody said it."""
         if self.memory is not None:
@@ -64,7 +73,7 @@ class Setting:
 def profile(
     program: Callable[..., Any],
     *args: Any,
-    device: str | Device | torch.device | None = None,
+    device: str | os.PathLike[str] | Device | torch.device | None = None,
     memory: str | int | float | None = None,
     optimizer: Optimizer | None = None,
     assume: bool | Mapping[str, Any] = False,
@@ -102,37 +111,85 @@ def profile(
     setting = Setting(device, memory, optimizer, assume, fraction)
     if isinstance(program, torch.nn.Module) and not args and not kwargs:
         return Profiled({"": program}, setting)
-    return _Run(program, args, kwargs, setting).report()
+    return Run(program, args, kwargs, setting).report()
 
 
 @dataclass
-class _Run:
-    """A program with what it is given."""
+class Run:
+    """A program with what it is given.
+
+    Attributes:
+        program: As of `profile`.
+        args: Its arguments.
+        kwargs: Its keyword arguments.
+        setting: How it is run.
+        grad: Whether gradients are on.
+    """
 
     program: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     setting: Setting
+    grad: bool = field(default_factory=torch.is_grad_enabled)
 
     def report(self, batch: Callable[[PyTree], PyTree] | None = None) -> Report:
-        """Runs it once.
+        """Runs it once without data.
 
         Args:
             batch: What changes the sizes of data.
         """
         setting = self.setting
         with meta(setting.device, assume=setting.assume, fraction=setting.fraction) as assumed:
-            tree = without_data((self.program, self.args, self.kwargs, setting.optimizer), setting.claim)
-            if batch is not None:
-                tree = batch(tree)
-            program, args, kwargs, optimizer = tree
-            program, optimizers = _step_of(program, optimizer, tree)
-            profiled = Profiled(_named(tree), setting, (args, kwargs), optimizers)
-            with profiled as report:
-                results = program(*args, **kwargs)
-                profiled.recorder.label_outputs(optree.tree_leaves(results, none_is_leaf=True))
+            tree = without_data(self._tree, setting.claim)
+            report = self._ready(tree if batch is None else batch(tree)).report()
         report.assumed = [str(each) for each in assumed]
-        report.rerun = self.report
+        report.run = self
+        return report
+
+    def on(self, device: torch.device) -> Run:
+        """Returns the same on another device, which is claimed and no more."""
+        return replace(self, setting=replace(self.setting, device=str(device), memory=None))
+
+    def with_data(self) -> Ready:
+        """Returns a copy of it on real tensors."""
+        return self._ready(with_data(self._tree, self.setting.claim))
+
+    @property
+    def _tree(self) -> PyTree:
+        return self.program, self.args, self.kwargs, self.setting.optimizer
+
+    def _ready(self, tree: PyTree) -> Ready:
+        program, args, kwargs, optimizer = tree
+        program, optimizers = _step_of(program, optimizer, tree)
+        return Ready(replace(self, program=program, args=args, kwargs=kwargs), _named(tree), optimizers)
+
+
+@dataclass
+class Ready:
+    """A copy of a program with what it is given, which may change.
+
+    Attributes:
+        run: The copy.
+        modules: The modules that have names, each by its prefix.
+        optimizers: Whose states are there before.
+    """
+
+    run: Run
+    modules: dict[str, torch.nn.Module]
+    optimizers: list[torch.optim.Optimizer]
+
+    def __call__(self) -> Any:
+        """Runs it."""
+        with torch.set_grad_enabled(self.run.grad):
+            return self.run.program(*self.run.args, **self.run.kwargs)
+
+    def report(self) -> Report:
+        """Runs it, and reports that."""
+        inputs = self.run.args, self.run.kwargs
+        profiled = Profiled(self.modules, self.run.setting, inputs, self.optimizers)
+        with profiled as report:
+            results = self()
+            profiled.recorder.label_outputs(optree.tree_leaves(results, none_is_leaf=True))
         return report
 
 
@@ -154,8 +211,7 @@ class Profiled:
         optimizers: list[torch.optim.Optimizer] | None = None,
     ) -> None:
         known = setting.profile_of_device
-        self._rounding = 1 if known is None else known.rounding
-        self.report = Report(Timeline(setting.claim, self._rounding), known, setting.bytes_there)
+        self.report = Report(Timeline(setting.claim, setting.rounding), known, setting.bytes_there)
         self.recorder = Recorder(self.report.timeline, modules, inputs, optimizers or ())
         self._stack = ExitStack()
 

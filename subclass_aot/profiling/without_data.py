@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import optree
 import torch
 
+from subclass_aot import _torch
 from subclass_aot._stack import first_line, pass_on_interruption
 from subclass_aot.errors import ProfileError, SubclassAotError
 from subclass_aot.meta import MetaTensor
@@ -31,8 +32,21 @@ def without_data(tree: PyTree, device: torch.device | None) -> Any:
     and single numbers keep their values, which a program may read.
 
     Args:
-        tree: PyTree tree.
+        tree: Any tree.
         device: What its tensors claim to be on; their own if left out.
+
+    Raises:
+        ProfileError: It cannot be copied.
+    """
+    return copied(tree, lambda tensor: _without_data(tensor, device))
+
+
+def copied(tree: PyTree, of_tensor: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """Returns a copy of a tree of modules, optimizers, tensors and other objects.
+
+    Args:
+        tree: Any tree.
+        of_tensor: Returns what stands for a tensor.
 
     Raises:
         ProfileError: It cannot be copied.
@@ -40,7 +54,7 @@ def without_data(tree: PyTree, device: torch.device | None) -> Any:
     memo: dict[int, Any] = {}
     for tensor in _tensors_in(tree):
         if id(tensor) not in memo:
-            memo[id(tensor)] = _known(tensor, device) if _is_small_number(tensor) else _like(tensor, device)
+            memo[id(tensor)] = of_tensor(tensor)
     try:
         for optimizer in optimizers_in(tree):
             if id(optimizer) not in memo:
@@ -64,16 +78,33 @@ def _like(tensor: torch.Tensor, device: torch.device | None) -> torch.Tensor:
     return made  # type: ignore[no-any-return]
 
 
-def _is_small_number(tensor: torch.Tensor) -> bool:
+def _without_data(tensor: torch.Tensor, device: torch.device | None) -> torch.Tensor:
+    if is_small_number(tensor):
+        return tensor.to(tensor.device if device is None or not tensor.dim() else device, copy=True)
+    value = _filled_with(tensor)
+    return _like(tensor, device) if value is None else torch.full_like(tensor, value, device=device)
+
+
+def _is_number(tensor: torch.Tensor) -> bool:
+    return type(tensor) is torch.Tensor and not (
+        tensor.is_meta or tensor.requires_grad or tensor.layout != torch.strided
+    )
+
+
+def is_small_number(tensor: torch.Tensor) -> bool:
     """Returns whether values may decide what a program does: those of masks, positions, lengths, counted steps."""
-    if type(tensor) is not torch.Tensor or tensor.is_meta or tensor.requires_grad or tensor.layout != torch.strided:
-        return False
-    return not tensor.dim() or (not tensor.is_floating_point() and tensor.numel() <= MOST_KNOWN)
+    return _is_number(tensor) and (
+        not tensor.dim() or (not tensor.is_floating_point() and tensor.numel() <= MOST_KNOWN)
+    )
 
 
-def _known(tensor: torch.Tensor, device: torch.device | None) -> torch.Tensor:
-    """Returns a tensor without data of which the run knows the values."""
-    return tensor.to(tensor.device if device is None or not tensor.dim() else device, copy=True)
+def _filled_with(tensor: torch.Tensor) -> int | None:
+    """Returns what is everywhere in a long tensor of integers, as a mask that leaves nothing out; None of others."""
+    if not _is_number(tensor) or tensor.is_floating_point() or tensor.is_complex() or not tensor.numel():
+        return None
+    with _torch.dispatch.disable_current_modes():
+        first = tensor[(0,) * tensor.dim()]
+        return first.item() if bool((tensor == first).all()) else None  # type: ignore[return-value]
 
 
 def modules_in(tree: PyTree) -> list[torch.nn.Module]:

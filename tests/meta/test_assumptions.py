@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -55,6 +56,17 @@ READS: dict[str, tuple[Callable[[], Any], Any]] = {
     "how many": (lambda: int((x(7) != 0).sum()), 7),
     "how many ones": (lambda: (x(2, 7) > 0).int().sum().item(), 14),
     "how many in a row": (lambda: (x(2, 7) > 0).sum(-1)[0].item(), 7),
+    "different rows": (lambda: tuple(torch.unique(x(7, 2), dim=0).shape), (7, 2)),
+    "each once": (lambda: tuple(torch.repeat_interleave(x(3, 2), x(3).long(), 0).shape), (3, 2)),
+    "as many in each bin": (lambda: torch.bincount(x(11).long(), minlength=4).tolist(), [3, 3, 3, 2]),
+    "a loss": (lambda: x(3).mean().item(), 2.0),
+    "a number in a text": (lambda: f"{x(3).mean():.1f}", "2.0"),
+    "an array": (lambda: x(2).numpy().tolist(), [2.0, 2.0]),
+    "a list": (lambda: x(2, 1).tolist(), [[2.0], [2.0]]),
+    "full lengths": (
+        lambda: tuple(nn.utils.rnn.pack_padded_sequence(x(5, 3, 2), x(3).long(), enforce_sorted=False).data.shape),
+        (15, 2),
+    ),
     "one element of a mask": (lambda: bool(x(3).bool()[0]), True),
 }
 
@@ -65,16 +77,67 @@ def test_what_is_assumed(name: str) -> None:
     program, expected = READS[name]
     with pytest.raises(DataDependentError) as error, sa.meta():
         program()
-    assert any("sa" in note or "assume" in note for note in error.value.__notes__)
+    assert "assume={'test_assumptions.py:" in str(error.value) and "assume=True" in str(error.value)
     with sa.meta(assume=True) as assumed:
         assert program() == expected
     assert len(assumed) == 1
     assert f"{__file__}:" in str(assumed)
 
 
-def test_a_number_that_nobody_knows_is_refused() -> None:
-    with sa.meta(assume=True), pytest.raises(DataDependentError):
-        x(3).sum().item()
+def test_lengths_of_a_loss() -> None:
+    """Of the outputs and of the targets, which lie in rows or one after the other."""
+    for size, each in (((4, 6), 6), ((20,), 5)):
+        with sa.meta(assume=True) as assumed:
+            lengths = x(4).long(), x(4).long()
+            loss = nn.functional.ctc_loss(x(9, 4, 7).log_softmax(-1), torch.ones(size, dtype=torch.long), *lengths)
+        assert loss.shape == ()
+        assert [(each.answer, each.last[1]) for each in assumed] == [(9, each)]
+
+
+def test_a_number_is_smaller_each_time() -> None:
+    """So a loop makes progress, and no number is too small."""
+    with sa.meta(assume=True) as assumed:
+        numbers = [x(3).mean().item() for _ in range(50)]
+    assert numbers == sorted(numbers, reverse=True) and len(set(numbers)) == 50 and numbers[-1] > 1
+    assert "is 2.0, 50 times, 1.02 at last" in str(assumed)
+
+
+def test_a_loop_over_fewer_and_fewer_rows_ends() -> None:
+    rows = 0
+    with sa.meta(assume=True, fraction=0.5):
+        order = x(5000).argsort()
+        while order.numel() > 0:
+            order = order[1:][x(order.numel() - 1) > 0]
+            rows += 1
+    assert rows == 13
+
+
+def test_what_a_line_of_a_library_reads_is_given() -> None:
+    lines, first = inspect.getsourcelines(torch.optim.LBFGS.step)
+    line = first + next(i for i, text in enumerate(lines) if text.strip().startswith("opt_cond = flat_grad")) + 3
+    layer = nn.Linear(3, 3)
+
+    def step(optimizer: torch.optim.LBFGS, layer: nn.Module, x: torch.Tensor) -> int:
+        def closure() -> torch.Tensor:
+            loss = layer(x).sum()
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+        return optimizer.state_dict()["state"][0]["n_iter"]  # type: ignore[no-any-return]
+
+    found = []
+    for assume in (True, {f"lbfgs.py:{line}": True}):
+        optimizer = torch.optim.LBFGS(layer.parameters(), max_iter=5)
+        report = sa.profile(lambda *args: found.append(step(*args)), optimizer, layer, x(2, 3), assume=assume)
+        assert report.assumed
+    assert found == [5, 0]
+
+
+def test_an_integer_that_nobody_knows_is_refused() -> None:
+    with sa.meta(assume=True), pytest.raises(DataDependentError, match="a number .int64.") as error:
+        x(3).long().sum().item()
+    assert "assume={'test_assumptions.py:" in str(error.value) and "assume=True" not in str(error.value)
 
 
 def test_a_fraction_of_the_rows() -> None:

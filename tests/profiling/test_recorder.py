@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import subclass_aot as sa
-from benchmarks.allocator import real_peak
+from subclass_aot.profiling.allocator import real_peak
 
 
 def test_what_autograd_saves_is_saved_from_then_on() -> None:

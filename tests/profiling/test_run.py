@@ -14,8 +14,9 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 import subclass_aot as sa
-from benchmarks.allocator import held, real_peak
 from subclass_aot.errors import ProfileError
+from subclass_aot.profiling.allocator import real_peak
+from subclass_aot.profiling.parts import tensors_in
 from subclass_aot.profiling.without_data import without_data
 
 
@@ -82,6 +83,11 @@ PROGRAMS: dict[str, tuple[Callable[[], nn.Module], Callable[[], torch.Tensor], C
         lambda: nn.Sequential(nn.AvgPool1d(2), nn.Linear(32, 8), nn.Softmax(-1)), lambda: torch.randn(64, 64), summed
     ),
 }  # fmt: skip
+
+
+def held(tensors: list[torch.Tensor]) -> int:
+    storages = [part.untyped_storage() for part in tensors_in(tensors)]
+    return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
 
 
 def optimizer_of(model: nn.Module) -> torch.optim.Optimizer:

@@ -1,5 +1,6 @@
 """Copies without data keep what is shared, and the values of masks and counters."""
 
+import pytest
 import torch
 from torch import nn
 
@@ -29,6 +30,18 @@ def test_values_of_masks_and_counters_are_known() -> None:
 
     report = sa.profile(program, torch.tensor([True, True, False]), torch.tensor(3.0), torch.randn(3, 8))
     assert report.owners("kind", "end")["output"] == 2 * 8 * 4
+
+
+def test_long_masks_that_leave_nothing_out_are_known() -> None:
+    def program(mask: torch.Tensor, some: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        assert mask.all() and mask.device == x.device
+        return x[: int(mask.sum())]
+
+    mask, some = torch.ones(100, 1000, dtype=torch.int64), torch.arange(100_000)
+    assert sa.profile(program, mask, some, torch.randn(10**5)).assumed == []
+    assert sa.profile(program, mask, some, torch.randn(10**5), device="H100").assumed == []
+    with pytest.raises(sa.errors.DataDependentError, match="mask.all"):
+        sa.profile(program, some, some, torch.randn(10**5))
 
 
 def test_a_tensor_that_is_an_attribute_of_a_module_has_no_data_either() -> None:

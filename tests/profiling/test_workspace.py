@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import subclass_aot as sa
-from benchmarks.allocator import real_peak
+from subclass_aot.profiling.allocator import real_peak
 
 PROGRAMS: dict[str, tuple[Callable[..., torch.Tensor], list[torch.Tensor]]] = {
     "expanded": (torch.mm, [torch.ones(1, 1).expand(200, 300), torch.randn(300, 100)]),

@@ -33,7 +33,8 @@ def ctc_loss(
         blank: The class that stands for nothing.
         zero_infinity: Whether infinite losses count as zero.
     """
-    given, wanted = values.known(input_lengths), values.known(target_lengths)
+    each = targets.shape[1] if targets.dim() == 2 else targets.numel() // max(target_lengths.numel(), 1)
+    given, wanted = values.lengths(input_lengths, log_probs.shape[0]), values.lengths(target_lengths, each)
     if given is None or wanted is None:
         return None
     return _aten._ctc_loss.default(log_probs, targets, given.tolist(), wanted.tolist(), blank, zero_infinity)

@@ -34,6 +34,9 @@ class Values(Protocol):
     def known(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """Returns the values of a tensor, where they are the same at each call."""
 
+    def lengths(self, tensor: torch.Tensor, most: int) -> torch.Tensor | None:
+        """Returns the values of a tensor of lengths of `most` at the most, where they are known or assumed."""
+
     def literal(self, tensor: torch.Tensor) -> torch.Tensor:
         """Notes that the values of a real tensor are the same at each call."""
 
@@ -49,7 +52,7 @@ def pack(
         lengths: The length of each, in decreasing order.
         batch_first: Which of the two.
     """
-    known = values.known(lengths)
+    known = values.lengths(lengths, input.shape[1 if batch_first else 0])
     if known is None:
         return None
     with _torch.dispatch.disable_current_modes():

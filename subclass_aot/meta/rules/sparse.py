@@ -13,6 +13,7 @@ too, at the index -1, and they go where a sparse tensor is made, which is outsid
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -93,12 +94,19 @@ class SparseGradient(torch.Tensor):
         return cls(leaf(indices), leaf(values), tensor.shape, tensor.is_coalesced())
 
     def coalesce(self) -> SparseGradient:
-        """Returns the gradient itself, if each position stands there once; else the number of entries depends on
-        data.
+        """Returns the gradient itself, if each position stands there once; else, in a run without data, one with as
+        many entries as there are positions. In a trace, their number depends on data.
         """
         if self.is_coalesced_:
             return self
-        raise TraceError(_NO_RULE.format(func="coalesce", line=user_line()))
+        if self.values_.tag is not None:  # type: ignore[attr-defined]
+            raise TraceError(_NO_RULE.format(func="coalesce", line=user_line()))
+        # as the kernel, which makes room for all entries
+        indices, values = torch.empty_like(self.indices_), torch.empty_like(self.values_)
+        at = self.indices_[0] if len(self.indices_) == 1 else self.indices_.sum(0)
+        at.sort()
+        found = min(torch.unique(self.indices_, dim=1).shape[1], math.prod(self.shape[: len(self.indices_)]))
+        return SparseGradient(indices[:, :found], values[:found], self.shape, True)
 
     def indices(self) -> torch.Tensor:
         """Returns the positions of the entries."""
@@ -112,6 +120,10 @@ class SparseGradient(torch.Tensor):
     def is_sparse(self) -> bool:  # type: ignore[override]
         """True, as of a sparse tensor: programs read it."""
         return True
+
+    def new(self, indices: Any, values: Any, size: Any) -> SparseGradient:  # type: ignore[override]
+        """Returns a sparse tensor of some entries, as optimizers make them."""
+        return SparseGradient(indices, values, size, None)
 
     def to_dense(self, dtype: torch.dtype | None = None, **_: object) -> torch.Tensor:
         """Returns the same as a dense tensor."""
@@ -168,7 +180,15 @@ def _scaled(func: Operator) -> Any:
     return rule
 
 
+def _masked(x: torch.Tensor, mask: SparseGradient, *_: object) -> SparseGradient:
+    """Returns the entries of a dense tensor at the positions of a sparse one."""
+    return _with_values(mask, x[tuple(mask.indices_)])
+
+
 _RULES = {
+    _aten._indices.default: lambda x: x.indices_,
+    _aten._values.default: lambda x: x.values_,
+    _aten.sparse_mask.default: _masked,
     _aten.detach.default: _same,
     _aten.alias.default: _same,
     _aten.clone.default: _same,

@@ -4,5 +4,5 @@ A file for each subject has the clauses; their numbers are those of the contract
 """
 
 from subclass_aot.testing.contract.check import check_subclass as check_subclass
-from subclass_aot.testing.contract.report import Finding as Finding
+from subclass_aot.testing.contract.finding import Finding as Finding
 from subclass_aot.testing.contract.report import Report as Report

@@ -16,6 +16,7 @@ from subclass_aot.testing.contract import (
     drawn_calls,
     flatten,
     gradients,
+    law,
     life,
     metadata,
     operators,
@@ -27,14 +28,16 @@ from subclass_aot.testing.contract import (
     writes,
 )
 from subclass_aot.testing.contract.arguments import falsified
+from subclass_aot.testing.contract.causes import causes_of
 from subclass_aot.testing.contract.clause import Clause, is_fault, settled
-from subclass_aot.testing.contract.report import Finding, Report
+from subclass_aot.testing.contract.finding import Finding
+from subclass_aot.testing.contract.report import Report
 from subclass_aot.testing.contract.trial import Make, Reading, Trial
 
 Expected = Mapping[tuple[int, str], str]
 
 _SUBJECTS = (
-    metadata, flatten, context, views, writes, operators, drawn_calls, tracing, gradients, compilation, saving,
+    law, metadata, flatten, context, views, writes, operators, drawn_calls, tracing, gradients, compilation, saving,
     training, life, processes,
 )  # fmt: skip
 CLAUSES: tuple[Clause, ...] = tuple(
@@ -58,6 +61,9 @@ class CheckSubclass:
         only: The numbers of the clauses to try; all if left out.
         expected: For clauses that the class does not keep since it means something else, the reason, by number and
             name. One that is kept is reported.
+        quick: Whether to leave out what compiles and what starts processes, and to draw calls of those operators alone
+            that the class has rules for: for use while a class is written.
+        tell: Called with what is tried next, before each clause: how far it is.
 
     Returns:
         A `Report`. `report.broken` is what to mend; `print(report)` says what differed, and by how much;
@@ -80,12 +86,21 @@ class CheckSubclass:
         readings: Sequence[Reading] | None = None,
         only: Collection[int] | None = None,
         expected: Expected | None = None,
+        quick: bool = False,
+        tell: Callable[[str], object] | None = None,
     ) -> Report:
         expected = expected or {}
-        clauses = _chosen(only, expected)
+        clauses = [clause for clause in _chosen(only, expected) if clause.is_quick or not quick]
         with _aside():
-            trial = Trial(make, readings)
-            return Report(trial.cls, [_tried(clause, trial, expected) for clause in clauses])
+            trial = Trial(make, readings, quick)
+            findings = []
+            for number, clause in enumerate(clauses):
+                if tell is not None:
+                    tell(f"{number + 1} of {len(clauses)}: clause {clause.number}, {clause.name}")
+                findings.append(_tried(clause, trial, expected))
+            if tell is not None and any(finding.is_broken for finding in findings):
+                tell("what is broken, once more: what of the class runs in it")
+            return Report(trial.cls, findings, causes_of(trial, findings))
 
     def cases(
         self,
@@ -116,7 +131,8 @@ class CheckSubclass:
         def case(clause: Clause) -> Callable[[], None]:
             def run() -> None:
                 with _aside():
-                    report = Report(trial().cls, [_tried(clause, trial(), expected)])
+                    findings = [_tried(clause, trial(), expected)]
+                    report = Report(trial().cls, findings, causes_of(trial(), findings))
                 report.raise_if_broken()
 
             return run

@@ -24,6 +24,7 @@ class Clause:
         sentence: What is owed.
         check: Raises `BrokenClause` or `DoesNotApply`, or what the class raises; says nothing when it is kept.
         is_drawn: Whether it is tried on what is drawn of the parameters of `make`, too; not if it is slow.
+        is_quick: Whether it is quick: it compiles nothing and starts no process.
     """
 
     number: int
@@ -32,6 +33,7 @@ class Clause:
     sentence: str
     check: Callable[[Trial], None]
     is_drawn: bool = True
+    is_quick: bool = True
 
 
 Settled = tuple[Literal["kept", "broken", "raises", "does not apply"], str]
@@ -62,11 +64,12 @@ class Clauses(list[Clause]):
 
     Args:
         are_drawn: Whether they are tried on what is drawn, too.
+        are_quick: Whether they compile nothing and start no process; if not, they are not drawn either.
     """
 
-    def __init__(self, are_drawn: bool = True) -> None:
+    def __init__(self, are_drawn: bool = True, are_quick: bool = True) -> None:
         super().__init__()
-        self._are_drawn = are_drawn
+        self._are_drawn, self._are_quick = are_drawn and are_quick, are_quick
 
     def add(
         self, number: int, severity: Severity, name: str, sentence: str
@@ -74,7 +77,7 @@ class Clauses(list[Clause]):
         """Makes the decorated function of a trial the check of a clause."""
 
         def append(check: Callable[[Trial], None]) -> Callable[[Trial], None]:
-            self.append(Clause(number, severity, name, sentence, check, self._are_drawn))
+            self.append(Clause(number, severity, name, sentence, check, self._are_drawn, self._are_quick))
             return check
 
         return append

@@ -24,7 +24,7 @@ from subclass_aot.testing.contract.trial import (
     unflattened,
 )
 
-CLAUSES = Clauses(are_drawn=False)
+CLAUSES = Clauses(are_quick=False)
 
 
 def _with_torch_compile(program: Program) -> Program:

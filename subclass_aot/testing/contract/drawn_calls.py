@@ -74,12 +74,13 @@ def _drawn_calls(trial: Trial) -> None:
         raise DoesNotApply("there is no reading: give readings=")
     wrong: list[str] = []
     with torch.no_grad():
-        for func in drawn_operators(_with_a_rule(trial.cls)):
+        ruled = list(_with_a_rule(trial.cls))
+        for func in drawn_operators(ruled) if not trial.is_quick else _of_packets(ruled):
             for call in drawn_calls(func, values[0]):
                 if call.writes and trial.rounding and not _is_finite(call.program(values[0])):
                     continue  # integers have no code for it
                 try:
-                    trial.commutes(call.text, call.program, 2 * trial.rounding, writes=call.writes)
+                    trial.part(functools.partial(_commutes, trial, call))
                 except BrokenClause as error:
                     wrong.append(str(error))
                     break
@@ -88,6 +89,10 @@ def _drawn_calls(trial: Trial) -> None:
                     continue
     more = f"\nand {len(wrong) - _SHOWN} more operators" if len(wrong) > _SHOWN else ""
     require(not wrong, "\n".join(wrong[:_SHOWN]) + more)
+
+
+def _commutes(trial: Trial, call: Call) -> None:
+    trial.commutes(call.text, call.program)
 
 
 def _is_finite(results: object) -> bool:
@@ -106,8 +111,14 @@ def drawn_operators(more: Iterable[object]) -> list[_torch.operators.Operator]:
     Args:
         more: Operators, and packets of them, that are drawn, too.
     """
-    packets = {_packet(str(each)) for each in more}
-    return [func for func in _aten() if _is_chosen(func) or _packet(str(func)) in packets]
+    known = {*_of_packets(more)}
+    return [func for func in _aten() if _is_chosen(func) or func in known]
+
+
+def _of_packets(operators: Iterable[object]) -> list[_torch.operators.Operator]:
+    """Returns all overloads of aten of the packets of operators."""
+    packets = {_packet(str(each)) for each in operators}
+    return [func for func in _aten() if _packet(str(func)) in packets]
 
 
 def drawn_calls(func: _torch.operators.Operator, example: torch.Tensor) -> list[Call]:
@@ -117,6 +128,17 @@ def drawn_calls(func: _torch.operators.Operator, example: torch.Tensor) -> list[
         func: The operator.
         example: A dense tensor like the one that is tried.
     """
+    key = (func, example.shape, example.stride(), example.dtype, example.device)
+    if key not in _drawn:
+        _drawn[key] = _draw(func, example)
+    return _drawn[key]
+
+
+_drawn: dict[object, list[Call]] = {}
+"""What was drawn: another class of the same size takes as many calls, and to find them takes most of the time."""
+
+
+def _draw(func: _torch.operators.Operator, example: torch.Tensor) -> list[Call]:
     arguments = _torch.operators.schema_of(func).arguments
     values = [_values(argument, is_first=place == 0) for place, argument in enumerate(arguments)]
 

@@ -39,7 +39,7 @@ def _shards(trial: Trial) -> None:
         return padded.view(-1)
 
     with torch.no_grad():
-        trial.commutes("the padded shard", program, 2 * trial.rounding)
+        trial.commutes("the padded shard", program)
 
 
 @CLAUSES.add(44, "C", "repr", "it can be printed, also where it requires grad")

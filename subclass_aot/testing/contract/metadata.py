@@ -26,12 +26,12 @@ def _storage(trial: Trial) -> None:
 
 @CLAUSES.add(2, "S", "outer metadata", "size, dtype and device outside are those of what operators see")
 def _outer(trial: Trial) -> None:
-    tensor = trial.make()
-    for reading in trial.readings:
-        dense = reading(tensor)
-        for fact in ("shape", "dtype", "device"):
-            outside, inside = getattr(tensor, fact), getattr(dense, fact)
-            require(outside == inside, f"{fact} is {outside} outside, and {inside} of what it means")
+    for what, tensor in trial.forms():
+        for reading in trial.readings:
+            dense = reading(tensor)
+            for fact in ("shape", "dtype", "device"):
+                outside, inside = getattr(tensor, fact), getattr(dense, fact)
+                require(outside == inside, f"{fact} of {what} is {outside} outside, and {inside} of what it means")
 
 
 @CLAUSES.add(3, "S", "negative bit", "inner tensors with the negative bit are carried or refused")

@@ -69,7 +69,7 @@ class Rank:
 PROGRAMS: dict[str, Callable[[Trial, Rank], None]] = {}
 """What a rank runs, by name, in this order."""
 
-CLAUSES = Clauses(are_drawn=False)
+CLAUSES = Clauses(are_quick=False)
 
 
 def _in_two_processes(

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from subclass_aot.testing.contract.blame import Method
 from subclass_aot.testing.contract.clause import Clause
+from subclass_aot.testing.contract.trial import READINGS
 from subclass_aot.wrapper import WrapperTensor
 
 _BY_HAND = {
+    0: "in the rule for aten.copy_, what reads back as what was copied: codes and scales of its values alone",
     1: "no memory: in __new__ what `_make_wrapper_subclass` of torch.Tensor gives, with size, strides, dtype, device",
     2: "in __new__ the size, dtype and device of what operators see: dtype=scale.dtype, not codes.dtype",
     3: "inner = inner.resolve_neg().resolve_conj(), in __new__; or raise where inner.is_neg() or inner.is_conj()",
@@ -55,6 +60,7 @@ _BY_HAND = {
 """By number of the contract."""
 
 _DECLARED = {
+    0: "from_plain(self, plain) so that to_plain() of it is plain, rounded: of self only sizes and the context count",
     2: "return sa.Outer.like(self.codes, dtype=self.scale.dtype), in outer",
     22: 'class {cls}(sa.WrapperTensor, views="broadcast") has views without rules; a rule gives views of each field',
     23: "take the rule out: writes go through from_plain then; or @{cls}.implements(aten.add_.Tensor) that returns x",
@@ -78,12 +84,23 @@ _BY_NAME = {
 }
 
 
-def remedy(clause: Clause, cls: type) -> str:
+_IN_A_RULE = {
+    22: "views of each field, or take the rule out where the class statement says views=",
+    23: "write inner tensors in place and return x, or take the rule out: writes go through from_plain then",
+    24: "new inner tensors, all of them, that mean what the operator gives; or take the rule out",
+    26: "draw once, by torch.rand_like of one inner tensor",
+    32: "what backward calls it for, too: each argument in any order, and a gradient that is dense",
+}
+"""In a rule of a class, by number of the contract."""
+
+
+def remedy(clause: Clause, cls: type, methods: Sequence[Method] = ()) -> str:
     """Returns the line to write.
 
     Args:
         clause: That is not kept.
         cls: By this class.
+        methods: What is to blame in it, if that is known.
 
     >>> from subclass_aot import TwoTensor
     >>> from subclass_aot.testing.contract.context import CLAUSES
@@ -91,8 +108,21 @@ def remedy(clause: Clause, cls: type) -> str:
     'a digest of repr(...) by hashlib: hash() of text is another one in each process, id() at each call'
     """
     declared = issubclass(cls, WrapperTensor)
-    text = _BY_NAME.get(clause.name) or (declared and _DECLARED.get(clause.number)) or _BY_HAND[clause.number]
-    if declared and clause.name == "clone":
-        text = _CLONE
+    if any(method.name in READINGS for method in methods) and len(methods) == 1 and clause.number in (0, 27):
+        text = f"in {methods[0]}, what the tensor means, computed of inner tensors at each call, without a write"
+    elif methods and methods[0].kind == "rule":
+        what = _IN_A_RULE.get(clause.number) or (
+            "what the operator means on to_plain(), for each of its arguments; or take the rule out: operators use "
+            "to_plain then" if declared else "what the operator means on the dense tensor, for each of its arguments"
+        )  # fmt: skip
+        text = f"in {methods[0]}, {what}"
+    elif methods and methods[0].name == "from_plain":
+        text = f"in {methods[0]}, what to_plain() gives back as plain, rounded; of self only sizes and context count"
+    else:
+        text = _BY_NAME.get(clause.name) or (declared and _DECLARED.get(clause.number)) or _BY_HAND[clause.number]
+        if declared and clause.name == "clone":
+            text = _CLONE
+        if methods and methods[0].name == "__torch_dispatch__":
+            text = f"in {methods[0]}, for what is tried here: {text}"
     called = clause.name.partition(" ")[0]
     return text.replace("{cls}", cls.__name__).replace("{name}", called)

@@ -3,40 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 from subclass_aot.errors import ContractError
-from subclass_aot.testing.contract.clause import Clause, is_fault
+from subclass_aot.testing.contract.causes import Cause
+from subclass_aot.testing.contract.finding import Finding
 from subclass_aot.testing.contract.remedies import remedy
-
-Verdict = Literal["kept", "broken", "raises", "does not apply", "expected", "kept, not expected"]
-
-
-@dataclass(frozen=True)
-class Finding:
-    """The outcome of one clause.
-
-    Attributes:
-        clause: The clause.
-        verdict: "kept"; "broken": wrong in silence; "raises"; "does not apply"; "expected": not kept, and the author
-            says why; "kept, not expected": the author says that it is not.
-        why: What differed, and by how much, what was raised, or why it does not apply.
-    """
-
-    clause: Clause
-    verdict: Verdict
-    why: str = ""
-
-    @property
-    def is_fault(self) -> bool:
-        """Whether the class must be mended."""
-        return is_fault(self.clause, self.verdict) or self.verdict == "kept, not expected"
-
-    def __str__(self) -> str:
-        clause = self.clause
-        text = f"{self.verdict}: clause {clause.number} ({clause.severity}), {clause.name}: {clause.sentence}"
-        return f"{text}\n      {self.why}" if self.why else text
 
 
 class Report:
@@ -45,11 +16,13 @@ class Report:
     Args:
         cls: The class.
         findings: One for each clause, in the order of the contract.
+        causes: What is to blame for what is broken.
     """
 
-    def __init__(self, cls: type, findings: Sequence[Finding]) -> None:
+    def __init__(self, cls: type, findings: Sequence[Finding], causes: Sequence[Cause] = ()) -> None:
         self.cls = cls
         self.findings = tuple(findings)
+        self.causes = tuple(causes)
 
     @property
     def broken(self) -> list[Finding]:
@@ -75,26 +48,31 @@ class Report:
         rows = [f"| {f.clause.number} | {f.clause.name} | {f.verdict} | {_cell(f.why)} |" for f in self.findings]
         return "\n".join(["| clause | what is tried | verdict | why |", "|---|---|---|---|", *rows])
 
-    def _with_lines_to_write(self) -> Iterator[str]:
-        """Yields what must be mended, and below it the line that mends it, where one line does."""
-        remedies = [
-            "" if finding.verdict == "kept, not expected" else f"      write: {remedy(finding.clause, self.cls)}"
-            for finding in self.broken
-        ]
-        for finding, line, following in zip(self.broken, remedies, [*remedies, ""][1:], strict=True):
-            yield f"  {finding}"
-            if line and line != following:
-                yield line
+    def _to_mend(self) -> Iterator[str]:
+        """Yields each cause with what shows it, what to write, and what else is broken by it; then what has none."""
+        for cause in self.causes:
+            first, *others = cause.findings
+            blamed = " and ".join(map(str, cause.methods)) or f"clause {first.clause.number}"
+            verb = " do not agree" if len(cause.methods) > 1 else ""
+            yield f"{self.cls.__name__}: {blamed}{verb}: {first.why or first.clause.sentence}"
+            yield f"      write: {remedy(first.clause, self.cls, cause.methods)}"
+            yield f"  {first}"
+            if others:
+                yield f"  and {len(others)} more: {'; '.join(f'{o.clause.number} {o.clause.name}' for o in others)}"
+        explained = {id(finding) for cause in self.causes for finding in cause.findings}
+        for finding in self.broken:
+            if id(finding) not in explained:
+                yield f"{self.cls.__name__}: {finding}"
+                if finding.is_broken:
+                    yield f"      write: {remedy(finding.clause, self.cls)}"
 
     def __str__(self) -> str:
         counts = {finding.verdict: 0 for finding in self.findings}
         for finding in self.findings:
             counts[finding.verdict] += 1
-        lines = [f"{self.cls.__name__}: {', '.join(f'{count} {verdict}' for verdict, count in counts.items())}"]
+        lines = [*self._to_mend()]
+        lines.append(f"{self.cls.__name__}: {', '.join(f'{count} {verdict}' for verdict, count in counts.items())}")
         expected = [finding for finding in self.findings if finding.verdict == "expected"]
-        if self.broken:
-            lines.append("To mend:")
-        lines += self._with_lines_to_write()
         for title, findings in (("Not offered:", self.not_offered), ("Expected:", expected)):
             if findings:
                 lines += [title, *(f"  {finding}" for finding in findings)]

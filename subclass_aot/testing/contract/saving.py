@@ -105,7 +105,7 @@ def _loading(name: str, assign: bool) -> None:
         module = _module(trial.make())
         module.load_state_dict({"weight": source}, assign=assign)
         require(isinstance(module.weight, trial.cls), f"the parameter is a {type(module.weight).__name__}")
-        trial.agrees(module.weight, trial.read(source), "the parameter", 2 * trial.rounding)
+        trial.holds(module.weight, trial.read(source), "the parameter")
 
 
 _loading("load_state_dict", False)
@@ -120,7 +120,7 @@ def _load_dense(trial: Trial) -> None:
     module = _module(trial.make())
     module.load_state_dict({"weight": want[0]})
     require(isinstance(module.weight, trial.cls), f"the parameter is a {type(module.weight).__name__}")
-    trial.agrees(module.weight, want, "the parameter", 2 * trial.rounding)
+    trial.holds(module.weight, want, "the parameter")
 
 
 @CLAUSES.add(38, "S", "data", "`x.data = y` gives the tensor the values of y, or is refused")

@@ -9,11 +9,12 @@ are the oracle, so that nothing has to be known of the class. What dense tensors
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,13 +22,32 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._stack import pass_on_interruption
 from subclass_aot.testing.compare import dense_leaves
+from subclass_aot.testing.contract.blame import Watch
 
 Make = Callable[..., torch.Tensor]
 Reading = Callable[[torch.Tensor], torch.Tensor]
 Program = Callable[[torch.Tensor], Any]
 
-_READINGS = ("to_plain", "dequantize", "full_tensor", "get_original_weight")
-_COARSEST = 0.1
+READINGS = ("to_plain", "dequantize", "full_tensor", "get_original_weight")
+COARSEST = 0.1
+
+
+FORMS: dict[str, Program] = {
+    "x": lambda x: x,
+    "x.transpose(0, -1)": lambda x: x.transpose(0, -1),
+    "x[:1]": lambda x: x[:1],
+    "x[1:]": lambda x: x[1:],
+    "x[::2]": lambda x: x[::2],
+    "x[..., ::2]": lambda x: x[..., ::2],
+    "x[:0]": lambda x: x[:0],
+    "x.select(0, 1)": lambda x: x.select(0, 1),
+    "x with one element": lambda x: x[(0,) * x.dim()],
+    "x.unsqueeze(0).expand(2, ...)": lambda x: x.unsqueeze(0).expand(2, *x.shape),
+    "x.to(bfloat16)": lambda x: x.to(torch.bfloat16),
+    "x.to(float64)": lambda x: x.to(torch.float64),
+    "x.clone()": lambda x: x.clone(),
+}
+"""Tensors of the class in other sizes, strides and dtypes."""
 
 
 class BrokenClause(AssertionError):
@@ -85,16 +105,19 @@ class Trial:
         make: Gives a new tensor, the same values each time.
         readings: What the tensor means. None: the first method of the class that gives a dense tensor; else each inner
             tensor, if all have the size of the tensor; else nothing, and clauses that speak of values do not apply.
+        is_quick: Whether clauses of many programs are to try few.
 
     Raises:
         TypeError: What `make` gives is no traceable wrapper subclass.
         ValueError: `make` gives other values each time.
     """
 
-    def __init__(self, make: Make, readings: Sequence[Reading] | None = None) -> None:
+    def __init__(self, make: Make, readings: Sequence[Reading] | None = None, is_quick: bool = False) -> None:
         self._make = make
+        self.is_quick = is_quick
         self.source = (make, readings)
         self._asked_for: dict[tuple[tuple[str, object], ...], Trial | None] = {}
+        self.watch: Watch | None = None
         tensor = self.make()
         if not _torch.wrappers.is_traceable_wrapper_subclass(tensor):
             raise TypeError(
@@ -106,27 +129,59 @@ class Trial:
         self.is_real = tensor.is_floating_point()
         self._precision = _precision(tensor.dtype)
         for one, other in zip(self.read(tensor), self.read(self.make()), strict=True):
-            if _distance(one, other) != 0:
+            if distance(one, other) != 0:
                 raise ValueError("make() gives other values each time: give it a seed or a generator of its own")
         self.rounding = self._rounding()
 
     def make(self) -> Any:
-        """Returns a new tensor of the class."""
+        """Returns a new tensor of the class. What runs for that is no part of what is tried."""
         _seed()
-        return self._make()
+        with self.watch.paused() if self.watch is not None else contextlib.nullcontext():
+            return self._make()
+
+    def part(self, check: Callable[[], None]) -> None:
+        """Runs a part of a clause, of which it is noted by itself which methods of the class ran."""
+        if self.watch is None:
+            check()
+        else:
+            self.watch.check(check)
 
     def asked_for(self, arguments: Mapping[str, object]) -> Trial | None:
         """Returns a trial of what `make` gives for some arguments; None if it refuses them."""
         key = tuple(arguments.items())
         if key not in self._asked_for:
             try:
-                other = Trial(functools.partial(self._make, **arguments), self.source[1])
+                other = Trial(functools.partial(self._make, **arguments), self.source[1], self.is_quick)
+                other.watch = self.watch
             except Exception as error:
                 pass_on_interruption(error)
                 self._asked_for[key] = None
             else:
                 self._asked_for[key] = other
         return self._asked_for[key]
+
+    def forms(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yields the tensor, and what common operators make of it, as far as the class has it."""
+        for what, program in FORMS.items():
+            try:
+                made = program(self.make())
+            except Exception as error:  # what is not offered is said of the operator itself
+                pass_on_interruption(error)
+                continue
+            if type(made) is self.cls:
+                yield what, made
+
+    def trials_of_forms(self) -> Iterator[tuple[str, Trial]]:
+        """Yields trials of the other forms of the tensor."""
+        for what, program in FORMS.items():
+            try:
+                form = Trial(lambda: program(self._make()), self.source[1])  # noqa: B023  # called before the next one
+            except Exception as error:
+                pass_on_interruption(error)
+                continue
+            form.watch = self.watch
+            if form.cls is self.cls and what != "x":
+                yield what, form
 
     def parameter(self) -> Any:
         """Returns a new tensor of the class that requires grad, if its dtype can."""
@@ -162,19 +217,39 @@ class Trial:
             require(
                 mine.shape == wanted.shape, f"{what} means a tensor of {list(mine.shape)}, not {list(wanted.shape)}"
             )
-            off = _distance(mine, wanted)
+            off = distance(mine, wanted)
             least = max(self._precision, _precision(mine.dtype), _precision(wanted.dtype))
             require(off <= max(tolerance, least), f"{what} has wrong values, off by {off:.3g} of the largest value")
 
-    def commutes(self, what: str, program: Program, tolerance: float = 0.0, writes: bool = False) -> None:
+    def holds(self, got: torch.Tensor, want: Sequence[torch.Tensor], what: str) -> None:
+        """Raises `BrokenClause` unless a tensor of the class means what it should, as far as the class can hold it.
+
+        Of each value a class may keep what is right, or what it makes of it: what `from_plain`, or `copy_` into a
+        tensor of the class, leaves of it. So neither is a class wrong that rounds coarsely, nor does a wrong rule of
+        such a class hide in its rounding.
+
+        Args:
+            got: The tensor.
+            want: What it should mean, for each reading.
+            what: What it is, for the message.
+
+        Raises:
+            BrokenClause: Sizes or values differ.
+            DoesNotApply: Nobody knows what the tensor means.
+        """
+        kept = self._kept(got, want)
+        if kept is None or any(each.shape != right.shape for each, right in zip(kept, want, strict=True)):
+            self.agrees(got, want, what)
+            return
+        self.agrees(got, [_nearer(*each) for each in zip(self.read(got), want, kept, strict=True)], what)
+
+    def commutes(self, what: str, program: Program, tolerance: float = 0.0) -> None:
         """Raises `BrokenClause` unless a program commutes with every reading: values, and sizes and dtype outside.
 
         Args:
             what: What the program is, for the message.
             program: A function of one tensor that returns one tensor, or several.
             tolerance: As of `agrees`.
-            writes: Whether what it returns was written in place. Of what is written a class keeps what it can hold:
-                the values that `copy_` of them leaves, which has a clause of its own.
 
         Raises:
             BrokenClause: It does something else than on dense tensors.
@@ -187,23 +262,27 @@ class Trial:
         results = several(program(tensor))
         for place, result in enumerate(results):
             want = [several(each)[place] for each in wanted]
-            if writes and type(result) is self.cls and len(want) == 1:
-                want = self._kept(result, want[0])
             here = what if len(results) == 1 else f"result {place} of {what}"
             for fact in ("shape", "dtype"):
                 mine, theirs = getattr(result, fact), getattr(want[0], fact)
                 require(mine == theirs, f"{here}: {fact} {_listed(mine)} outside, not {_listed(theirs)}")
-            self.agrees(result, want, here, tolerance)
+            if type(result) is self.cls and not tolerance:
+                self.holds(result, want, here)
+            else:
+                self.agrees(result, want, here, tolerance)
 
-    def _kept(self, tensor: torch.Tensor, dense: torch.Tensor) -> list[torch.Tensor]:
-        """Returns what a tensor like this means after values were copied into it; the values themselves if it
-        refuses them.
+    def _kept(self, like: torch.Tensor, want: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
+        """Returns what a tensor of the class means that was made of values; None if it takes none.
+
+        A class with several readings has values for each, which nothing writes.
         """
+        if len(want) != 1:
+            return None
         try:
-            return self.read(tensor.detach().clone().copy_(dense))
-        except Exception as error:  # another clause names it
+            return self.read(written(like, want[0]))
+        except Exception as error:  # other clauses name it
             pass_on_interruption(error)
-            return [dense]
+            return None
 
     def of_dense(self, program: Program, dense: torch.Tensor) -> Any:
         """Returns what a program gives for a dense tensor; what dense tensors refuse is not tried with others."""
@@ -225,11 +304,22 @@ class Trial:
             with torch.no_grad():
                 want = [value.cos() for value in self.values()]  # of which the class knows nothing
                 tensor = self.make().copy_(want[0])
-            off = max(_distance(mine, wanted) for mine, wanted in zip(self.read(tensor), want[:1], strict=False))
+            off = max(distance(mine, wanted) for mine, wanted in zip(self.read(tensor), want[:1], strict=False))
         except Exception as error:
             pass_on_interruption(error)
             return 0.0
-        return min(off, _COARSEST)
+        return min(off, COARSEST)
+
+
+def written(like: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """Returns a tensor that holds values: what `from_plain` makes of them, or a clone after `copy_`."""
+    with torch.no_grad():
+        like = like.detach()
+        if hasattr(like, "from_plain"):
+            made = like.from_plain(values.clone())
+            require(made is not NotImplemented, "from_plain gives NotImplemented")
+            return made  # type: ignore[no-any-return]
+        return like.clone().copy_(values)
 
 
 def _seed() -> None:
@@ -257,7 +347,7 @@ def first_line(error: BaseException) -> str:
 
 
 def _default_readings(tensor: torch.Tensor) -> list[Reading]:
-    for name in _READINGS:
+    for name in READINGS:
         if getattr(type(tensor), name, None) is not getattr(torch.Tensor, name, None) and _takes_nothing(tensor, name):
             return [operator.methodcaller(name)]
     inner = inner_of(tensor)
@@ -304,7 +394,7 @@ def _precision(dtype: torch.dtype) -> float:
     return float(torch.finfo(dtype).eps ** 0.5) if dtype.is_floating_point or dtype.is_complex else 0.0
 
 
-def _distance(one: torch.Tensor, other: torch.Tensor) -> float:
+def distance(one: torch.Tensor, other: torch.Tensor) -> float:
     """Returns the largest difference, as a part of the largest value; infinite where only one is no number."""
     wide = torch.complex128 if one.is_complex() or other.is_complex() else torch.float64
     one, other = one.to(wide), other.to(wide)
@@ -318,6 +408,13 @@ def _distance(one: torch.Tensor, other: torch.Tensor) -> float:
         return 0.0
     off = float((one - other)[finite].abs().max())
     return off / max(float(other[finite].abs().max()), 1e-6) if off else 0.0
+
+
+def _nearer(to: torch.Tensor, right: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Returns of each two values the nearer one."""
+    if to.shape != right.shape or not right.is_floating_point():
+        return right
+    return torch.where((to - other).abs() < (to - right).abs(), other, right)
 
 
 def _listed(fact: object) -> object:

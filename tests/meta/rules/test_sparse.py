@@ -10,8 +10,9 @@ import torch
 from torch import nn
 
 import subclass_aot as sa
-from subclass_aot.errors import TraceError
+from subclass_aot.errors import DataDependentError, TraceError
 from subclass_aot.meta import SparseGradient
+from subclass_aot.profiling.allocator import real_peak
 
 
 class Tied(nn.Module):
@@ -223,6 +224,45 @@ def test_what_a_gradient_is_once_coalesced(read: str) -> None:
 
     with pytest.raises(TraceError, match="coalesce has no rule for a sparse gradient"):
         sa.aot_compile(program)(torch.rand(5, 3, requires_grad=True), torch.tensor([1, 1]))
+
+
+OPTIMIZERS: dict[str, Any] = {
+    "SparseAdam": torch.optim.SparseAdam,
+    "Adagrad": lambda ps: torch.optim.Adagrad(ps, lr_decay=0.1),
+    "SGD": lambda ps: torch.optim.SGD(ps, 0.1, momentum=0.9),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")  # as Adagrad makes some
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_optimizers_run_without_data(name: str) -> None:
+    """Where indices are known, what is kept of a gradient is, too."""
+
+    def step(table: nn.Module, optimizer: torch.optim.Optimizer, index: torch.Tensor) -> None:
+        table(index).square().mean().backward()
+        optimizer.step()
+
+    table, index = nn.Embedding(3000, 64, sparse=True), torch.randint(0, 3000, (32, 64))
+    optimizer = OPTIMIZERS[name](table.parameters())
+    states = [x for state in optimizer.state.values() for x in state.values() if isinstance(x, torch.Tensor)]
+    base = sum(x.nbytes for x in (table.weight, index, *states))
+    report = sa.profile(step, table, optimizer, index)
+    assert not report.assumed
+    real = real_peak(lambda: step(table, optimizer, index), base)
+    assert report.peak == pytest.approx(real, rel=0.005)
+
+
+def test_how_many_entries_are_kept_is_assumed() -> None:
+    def step(table: nn.Module, optimizer: torch.optim.Optimizer, index: torch.Tensor) -> None:
+        table(index).square().mean().backward()
+        optimizer.step()
+
+    table = nn.Embedding(3000, 64, sparse=True)
+    args = table, torch.optim.SparseAdam(table.parameters()), torch.randint(0, 3000, (9000,))
+    with pytest.raises(DataDependentError, match="how many"):
+        sa.profile(step, *args)
+    few, many = (sa.profile(step, *args, assume=True, fraction=fraction) for fraction in (0.1, 1.0))
+    assert few.bytes_moved("optimizer") < many.bytes_moved("optimizer") and "is 900:" in few.assumed[0]
 
 
 @pytest.mark.filterwarnings("ignore:Sparse")  # torch calls its own layouts beta

@@ -23,7 +23,7 @@ def test_clauses_have_names_of_their_own() -> None:
     keys = [(clause.number, clause.name) for clause in CLAUSES]
     assert len(set(keys)) == len(keys) > 140
     assert keys == sorted(keys, key=lambda key: key[0])
-    assert all(1 <= number <= 45 for number, _ in keys)
+    assert {number for number, _ in keys} == set(range(46))
 
 
 def test_only_some() -> None:
@@ -83,6 +83,6 @@ def test_cases_that_fail() -> None:
 def test_the_page_counts_the_clauses() -> None:
     page = (Path(__file__).parents[3] / "docs" / "contract.md").read_text()
     numbers = {int(number) for number in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)}
-    assert numbers == set(range(1, 46))
+    assert numbers == set(range(46))
     tried = {int(n) for n in re.findall(r"^\| (\d+) \|.*\| yes \|$", page, re.MULTILINE)}
     assert tried == {clause.number for clause in CLAUSES}

@@ -51,7 +51,7 @@ def found(make: Callable[[], Any], func: Any) -> list[str]:
     trial, wrong = Trial(make), []
     for call in drawn_calls(func, trial.values()[0]):
         try:
-            trial.commutes(call.text, call.program, writes=call.writes)
+            trial.commutes(call.text, call.program)
         except BrokenClause as error:
             wrong.append(str(error))
     return wrong

@@ -18,7 +18,7 @@ def test_right_classes() -> None:
 
 def test_other_dtype_outside() -> None:
     assert broken(scaled(OtherDtype), (2,)) == {
-        "outer metadata": "dtype is torch.float64 outside, and torch.float32 of what it means"
+        "outer metadata": "dtype of x is torch.float64 outside, and torch.float32 of what it means"
     }
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from subclass_aot import TwoTensor
 from subclass_aot.testing import check_subclass
+from subclass_aot.testing.contract.blame import Method
 from subclass_aot.testing.contract.check import CLAUSES
 from subclass_aot.testing.contract.remedies import remedy
 from tests.testing.contract.classes import Held, held, scaled
@@ -24,19 +25,37 @@ def test_every_clause_has_one(cls: type) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "number", "line"),
+    ("make", "number", "first", "line"),
     [
         (
             held(DenseViews),
             22,
-            "write: DenseViews(func(x.inner, *args), ...), of views of inner tensors, through",
+            r"DenseViews: `__torch_dispatch__` \(wrong_by_hand.py:\d+\): the view is a Tensor: it aliases nothing",
+            "in `__torch_dispatch__` (wrong_by_hand.py:",
         ),
-        (scaled(SharesScale), 24, "write: @SharesScale.implements(torch.ops.aten.clone.default): return SharesScale("),
+        (
+            scaled(SharesScale),
+            24,
+            r"SharesScale: the rule for aten.clone.default \(wrong_declared.py:\d+\): \['scale'\] of the clone is",
+            "in the rule for aten.clone.default (wrong_declared.py:",
+        ),
     ],
 )
-def test_the_report_has_it_below_what_differed(make: Any, number: int, line: str) -> None:
-    verdict, differs, write = str(check_subclass(make, only=[number])).splitlines()[2:5]
-    assert verdict.startswith(f"  broken: clause {number} (S), ") and differs.strip() and write.strip().startswith(line)
+def test_the_report_begins_with_the_cause_and_what_to_write(make: Any, number: int, first: str, line: str) -> None:
+    cause, write, verdict = str(check_subclass(make, only=[number])).splitlines()[:3]
+    assert re.match(first, cause) and write.startswith(f"      write: {line}")
+    assert verdict.startswith(f"  broken: clause {number} (S), ")
+
+
+def test_what_served_the_operator_is_what_to_mend() -> None:
+    (clause,) = [clause for clause in CLAUSES if clause.name == "x * 2 + 1"]
+    assert "to_plain" in remedy(clause, TwoTensor) and "take the rule out" in remedy(clause, TwoTensor)
+    rule = Method("aten.mul.Tensor", "rule", "/a/b.py", 7)
+    assert remedy(clause, TwoTensor, [rule]).startswith("in the rule for aten.mul.Tensor (b.py:7), what the operator")
+    assert "take the rule out" not in remedy(clause, Held, [rule])  # a class by hand has nothing else
+    reading = Method("to_plain", "method", "/a/b.py", 7)
+    assert remedy(clause, Held, [reading]).startswith("in `to_plain` (b.py:7), what the tensor means")
+    assert remedy(clause, TwoTensor, [Method("from_plain", "method", "b.py", 7)]).startswith("in `from_plain` (b.py:7)")
 
 
 def test_names_before_numbers() -> None:

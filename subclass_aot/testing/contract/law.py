@@ -1,0 +1,194 @@
+"""Clause 0: what is written reads back. Most operators write and read, so this comes before all other clauses.
+
+Note [What a class can hold]
+~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+A class may round: to codes, to a pattern of zeros, to a sign. How coarse it is, it says itself: by what it makes of
+values that are drawn. Nothing is far coarser than that: not zeros, equal values, one sign, outliers, large or small
+numbers. And what was rounded once stays: written again it is the same, and so is what the tensor held before. Thus a
+class that loses half of all values is right, and one whose product is off by a hundredth is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+
+from subclass_aot import _torch
+from subclass_aot.testing.contract.clause import Clauses
+from subclass_aot.testing.contract.trial import (
+    COARSEST,
+    DoesNotApply,
+    Program,
+    Trial,
+    distance,
+    inner_of,
+    require,
+    written,
+)
+
+CLAUSES = Clauses()
+
+_COARSER = 4.0
+"""So many times as coarse as on drawn values a class may be on others."""
+
+VALUES: dict[str, Program] = {
+    "zeros": torch.zeros_like,
+    "equal values": lambda own: torch.full_like(own, 0.75),
+    "negative equal values": lambda own: torch.full_like(own, -0.3),
+    "positive values": lambda own: _drawn(own).abs(),
+    "negative values": lambda own: -_drawn(own).abs(),
+    "values of one size and both signs": lambda own: _drawn(own).sign(),
+    "values with an outlier": lambda own: _with_outlier(own, 1.0),
+    "values with a negative outlier": lambda own: _with_outlier(own, -1.0),
+    "values that are 1000 times larger": lambda own: _drawn(own) * min(1e3, torch.finfo(own.dtype).max / 16),
+    "values that are 1000 times smaller": lambda own: _drawn(own) * 1e-3,
+    "rows of zeros beside others": lambda own: torch.cat([own[:1] * 0, _drawn(own)[1:]]) if own.dim() else own * 0,
+}
+"""Values to write, of the size and dtype of what the tensor holds."""
+
+_DRAWN: dict[str, Program] = {
+    "drawn values": lambda own: _drawn(own),
+    "their cosines": lambda own: _drawn(own).cos(),
+    "their squares": lambda own: _drawn(own).square(),
+}
+
+
+def _law(name: str) -> Callable[[Callable[[Trial, torch.Tensor], None]], object]:
+    """Makes a function of a trial and of its values, which are real numbers, a clause."""
+
+    def add(check: Callable[[Trial, torch.Tensor], None]) -> object:
+        @CLAUSES.add(0, "S", name, "what is written into a tensor reads back, up to the rounding of the class")
+        def _(trial: Trial) -> None:
+            if not trial.is_real or not trial.readings:
+                raise DoesNotApply("only real floating-point tensors with a reading are written with values")
+            tensor, own = trial.make(), trial.values()[0]
+            if (tensor.shape, tensor.dtype) != (own.shape, own.dtype):
+                raise DoesNotApply("what it means has another size or dtype, as clause 2 says")
+            check(trial, own)
+
+        return check
+
+    return add
+
+
+@CLAUSES.add(0, "S", "reading", "a reading leaves the tensor as it is, and gives the same when it is asked twice")
+def _reading(trial: Trial) -> None:
+    for place, reading in enumerate(trial.readings):
+        for what, tensor in trial.forms():
+            before = {name: _state(part) for name, part in _tensors(tensor)}
+            one = reading(tensor)
+            first = one.detach().clone()
+            for name, part in _tensors(tensor):
+                version, held = before[name]
+                require(_torch.autograd.version_of(part) == version, f"reading {place} of {what} writes into {name}")
+                require(_same(part, held), f"reading {place} of {what} changes {name}")
+            again = reading(tensor)
+            require(_same(first, again.detach()), f"reading {place} of {what} gives other values the second time")
+
+
+@CLAUSES.add(0, "S", "reading after a write", "what is read after a write is what was written")
+def _reading_after_write(trial: Trial) -> None:
+    """Raises for a reading that is kept, and shows what was there before."""
+    if not trial.readings:
+        raise DoesNotApply("there is no reading: give readings=")
+    for place, reading in enumerate(trial.readings):
+        tensor, fresh = trial.make(), trial.make()
+        reading(tensor)
+        for one, other in zip(_floats(tensor), _floats(fresh), strict=True):
+            one.mul_(2)
+            other.mul_(2)
+        require(_same(reading(tensor), reading(fresh)), f"reading {place} gives what was there before a write")
+
+
+@_law("own values")
+def _own(trial: Trial, own: torch.Tensor) -> None:
+    if len(trial.readings) > 1:
+        raise DoesNotApply("it means several tensors, and values are written into all")
+    for what, view in trial.forms():
+        (values,) = trial.read(view)
+        most = min(2 * _coarseness(trial, view, values), COARSEST)
+        _agrees(trial, written(view, values), values, f"what {what} holds", most)
+
+
+@_law("twice")
+def _twice(trial: Trial, own: torch.Tensor) -> None:
+    coarse = _coarseness(trial, trial.make(), own)  # not exact: a zero point may lie between two codes
+    for what, draw in (*_DRAWN.items(), *VALUES.items()):
+        once = trial.read(written(trial.make(), draw(own)))[0]
+        _agrees(trial, written(trial.make(), once), once, f"what was made of {what}", _COARSER * coarse)
+
+
+def _of(name: str, draw: Program) -> None:
+    @_law(name)
+    def _(trial: Trial, own: torch.Tensor) -> None:
+        coarse = _coarseness(trial, trial.make(), own)
+        values = draw(own)
+        _agrees(trial, written(trial.make(), values), values, name, _COARSER * coarse)
+
+
+for _name, _draw in VALUES.items():
+    _of(_name, _draw)
+
+
+@_law("of another")
+def _of_another(trial: Trial, own: torch.Tensor) -> None:
+    values = _drawn(own)
+    tensor, other = trial.make(), trial.make()
+    for part in _floats(other):
+        part.mul_(3)
+    one = written(tensor, values)
+    two = written(other, values)
+    _agrees(trial, two, trial.read(one)[0], "values that a tensor with other values takes", 0.0)
+    before = trial.read(tensor)
+    for part in _floats(one):
+        part.mul_(3)
+    trial.agrees(tensor, before, "x, after a write into what from_plain gave, with memory of x,")
+
+
+def _coarseness(trial: Trial, like: torch.Tensor, own: torch.Tensor) -> float:
+    """Returns by how much drawn values are rounded, as a part of the largest. See Note [What a class can hold]."""
+    drawn = [draw(own) for draw in _DRAWN.values()]
+    off = [distance(trial.read(written(like, values))[0], values) for values in drawn]
+    require(max(off) < float("inf"), "drawn values, written and read, are no numbers")
+    return max(off)
+
+
+def _agrees(trial: Trial, made: torch.Tensor, want: torch.Tensor, what: str, tolerance: float) -> None:
+    require(made.shape == want.shape, f"{what}: size {list(made.shape)} after it was written, not {list(want.shape)}")
+    require(made.dtype == want.dtype, f"{what}: {made.dtype} after it was written, not {want.dtype}")
+    trial.agrees(made, [want for _ in trial.readings], f"{what}, written and read,", tolerance)
+
+
+def _tensors(tensor: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+    for name, part in inner_of(tensor).items():
+        if isinstance(part, torch.Tensor):
+            yield name, part
+
+
+def _floats(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """Returns the inner tensors that can be multiplied by numbers, which those of one byte cannot."""
+    tensors = [part for _, part in _tensors(tensor)]
+    return [part for part in tensors if type(part) is torch.Tensor and part.is_floating_point() and part.itemsize > 1]
+
+
+def _state(part: torch.Tensor) -> tuple[int, torch.Tensor]:
+    return _torch.autograd.version_of(part), part.detach().clone()
+
+
+def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    if type(one) is not torch.Tensor or type(other) is not torch.Tensor:
+        return True  # a wrapper in a wrapper has a contract of its own
+    return one.shape == other.shape and distance(one, other) == 0
+
+
+def _drawn(own: torch.Tensor) -> torch.Tensor:
+    """Returns normal values; the generator is that of the trial, so they are the same each time."""
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(own.shape, generator=generator).to(own)
+
+
+def _with_outlier(own: torch.Tensor, sign: float) -> torch.Tensor:
+    values = _drawn(own) / 8
+    values[(0,) * values.dim()] = sign * 8
+    return values

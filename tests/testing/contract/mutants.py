@@ -1,0 +1,360 @@
+"""Mutation testing of the kit: `mutated_classes.py` with one mistake at a time. Is it found, and is it named?
+
+    python -m tests.testing.contract.mutants > docs/benchmarks/mutants.md
+
+Each mutation is a small change of one function: of a number, an operator, an argument, a branch, a statement, a copy.
+A mutant that cannot be imported or made is none. One that no clause can see does the same as the right class, or what
+the contract leaves open: `EQUIVALENT` says why, by class, function and change.
+"""
+
+from __future__ import annotations
+
+import ast
+import collections
+import copy
+import functools
+import linecache
+import sys
+import time
+import types
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from subclass_aot.testing import check_subclass
+from tests.testing.contract import mutated_classes
+
+SOURCE = Path(mutated_classes.__file__).read_text()
+MAKERS = {name.removeprefix("make_"): name for name in vars(mutated_classes) if name.startswith("make_")}
+
+_LEFT_OUT = ("make_", "__repr__", "rule", "register", "Read", "share_memory_")
+"""What is no part of a class, or says nothing of its values."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A class with one mistake.
+
+    Attributes:
+        maker: Makes a tensor of it.
+        function: The function that was changed.
+        line: Its line.
+        change: What was changed, and into what.
+        source: The whole module.
+    """
+
+    maker: str
+    function: str
+    line: int
+    change: str
+    source: str
+
+    def __str__(self) -> str:
+        return f"{self.maker}.{self.function}: {self.change}"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the kit said of a mutant.
+
+    Attributes:
+        mutant: The mutant.
+        verdict: "found": something is to mend; "raises": more is not offered than by the right class, and nothing is
+            wrong; or "missed".
+        is_named: Whether the first line of the report names the function.
+        first: The first line.
+    """
+
+    mutant: Mutant
+    verdict: str
+    is_named: bool
+    first: str
+
+
+def mutants() -> Iterator[Mutant]:
+    """Yields all mutants, in the order of the source."""
+    tree = ast.parse(SOURCE)
+    for maker, function in _functions(tree):
+        before = ast.unparse(function)
+        for place, node in enumerate(ast.walk(function)):
+            for change in _CHANGES:
+                for variant in range(_MOST):
+                    mutated = copy.deepcopy(function)
+                    other = next(node for at, node in enumerate(ast.walk(mutated)) if at == place)
+                    if not change(other, variant):
+                        break
+                    ast.fix_missing_locations(mutated)
+                    try:
+                        after = ast.unparse(mutated)
+                    except Exception:
+                        continue
+                    if after != before:
+                        yield _mutant(maker, function, mutated)
+        yield from _kept_readings(maker, function)
+
+
+def outcome(mutant: Mutant, number: int) -> Outcome | None:
+    """Returns what the kit says of a mutant; None if there is no such class."""
+    module = types.ModuleType(f"tests_mutant_{number}")
+    module.__file__ = f"/mutants/{number}.py"
+    sys.modules[module.__name__] = module
+    linecache.cache[module.__file__] = (len(mutant.source), None, mutant.source.splitlines(True), module.__file__)
+    make: Callable[[], object] | None = None
+    try:
+        exec(compile(mutant.source, module.__file__, "exec"), vars(module))
+        make = getattr(module, MAKERS[mutant.maker])
+        make()
+    except Exception:
+        return None
+    try:
+        report = check_subclass(make, quick=True)
+        if not report.broken:
+            report = check_subclass(lambda: make())
+    except ValueError as error:  # other values each time, or it cannot even be read
+        return Outcome(mutant, "found", False, str(error))
+    except Exception:
+        return None
+    finally:
+        sys.modules.pop(module.__name__)
+    blamed = report.causes[0].methods if report.causes else ()
+    is_named = any(method.name == mutant.function or method.line == mutant.line for method in blamed)
+    not_offered = {finding.clause.name for finding in report.not_offered} - _not_offered(mutant.maker)
+    verdict = "found" if report.broken else "raises" if not_offered else "missed"
+    return Outcome(mutant, verdict, is_named, str(report).splitlines()[0])
+
+
+@functools.cache
+def _not_offered(maker: str) -> frozenset[str]:
+    """Returns what the right class does not offer."""
+    make = getattr(mutated_classes, MAKERS[maker])
+    return frozenset(finding.clause.name for finding in check_subclass(lambda: make()).not_offered)
+
+
+def _functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
+    """Yields the functions to change, each with what makes a tensor of its class."""
+    names = {name.capitalize(): name for name in MAKERS}
+    helpers = {"plain": "sum", "dense": "coded", "joined": "halves"}
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and node.name in names:
+            for each in node.body:
+                if isinstance(each, ast.FunctionDef) and not each.name.startswith(_LEFT_OUT):
+                    yield names[node.name], each
+        elif isinstance(node, ast.FunctionDef) and not node.name.startswith(_LEFT_OUT):
+            yield helpers.get(node.name) or node.name.partition("_")[0], node
+
+
+def _mutant(maker: str, function: ast.FunctionDef, mutated: ast.FunctionDef) -> Mutant:
+    told = _told(ast.unparse(function), ast.unparse(mutated))
+    return Mutant(maker, function.name, _first_line(function), told, _with(function, mutated))
+
+
+def _with(function: ast.FunctionDef, mutated: ast.FunctionDef) -> str:
+    """Returns the source of the module with another function, whose lines are where they were as far as possible."""
+    lines = SOURCE.splitlines()
+    first = _first_line(function)
+    assert function.end_lineno is not None
+    text = ["    " * bool(function.col_offset) + line for line in ast.unparse(mutated).splitlines()]
+    room = function.end_lineno - first + 1
+    text += [""] * (room - len(text))
+    return "\n".join([*lines[: first - 1], *text, *lines[function.end_lineno :]]) + "\n"
+
+
+def _first_line(function: ast.FunctionDef) -> int:
+    return min([function.lineno, *(decorator.lineno for decorator in function.decorator_list)])
+
+
+def _told(before: str, after: str) -> str:
+    """Returns the line that changed, before and after."""
+    old, new = before.splitlines(), after.splitlines()
+    gone = [line.strip() for line in old if line not in new]
+    come = [line.strip() for line in new if line not in old]
+    return f"{' '.join(gone)} -> {' '.join(come) or 'nothing'}"
+
+
+_MOST = 4
+"""Variants of one change of one node."""
+
+Change = Callable[[ast.AST, int], bool]
+
+
+def _constant(node: ast.AST, variant: int) -> bool:
+    """Changes a number, or negates a flag."""
+    if not isinstance(node, ast.Constant) or variant or isinstance(node.value, str | None):
+        return False
+    if isinstance(node.value, bool):
+        node.value = not node.value
+    elif isinstance(node.value, int):
+        node.value = node.value + 1 if node.value != 1 else 0
+    elif isinstance(node.value, float):
+        node.value = node.value * 1.5
+    return True
+
+
+_OTHER: dict[type, type] = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Mod: ast.Mult, ast.MatMult: ast.Add,
+}  # fmt: skip
+_OTHER_COMPARISON: dict[type, type] = {
+    ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
+}  # fmt: skip
+
+
+def _operator(node: ast.AST, variant: int) -> bool:
+    """Puts another operator in the place of one."""
+    if variant:
+        return False
+    if isinstance(node, ast.BinOp) and type(node.op) in _OTHER:
+        node.op = _OTHER[type(node.op)]()
+    elif isinstance(node, ast.Compare) and type(node.ops[0]) in _OTHER_COMPARISON:
+        node.ops[0] = _OTHER_COMPARISON[type(node.ops[0])]()
+    elif isinstance(node, ast.BoolOp):
+        node.op = ast.And() if isinstance(node.op, ast.Or) else ast.Or()
+    elif isinstance(node, ast.UnaryOp):
+        node.op = ast.UAdd() if isinstance(node.op, ast.USub) else node.op
+    else:
+        return False
+    return True
+
+
+def _without_operand(node: ast.AST, variant: int) -> bool:
+    """Leaves out an operand: a term, a factor."""
+    if not isinstance(node, ast.Return | ast.Assign) or not isinstance(node.value, ast.BinOp) or variant > 1:
+        return False
+    node.value = node.value.left if variant == 0 else node.value.right
+    return True
+
+
+def _without_argument(node: ast.AST, variant: int) -> bool:
+    """Leaves out an argument of a call, the last first."""
+    if not isinstance(node, ast.Call) or variant >= len(node.keywords) + (len(node.args) > 1):
+        return False
+    if variant < len(node.keywords):
+        del node.keywords[variant]
+    else:
+        del node.args[-1]
+    return True
+
+
+def _swapped_arguments(node: ast.AST, variant: int) -> bool:
+    """Swaps two arguments that stand side by side: two fields, for example."""
+    if not isinstance(node, ast.Call) or variant >= len(node.args) - 1:
+        return False
+    node.args[variant], node.args[variant + 1] = node.args[variant + 1], node.args[variant]
+    return True
+
+
+_NOT_CALLED = frozenset("clone abs round clamp to detach repeat_interleave expand contiguous t unflatten".split())
+_OTHER_CALL = {"amax": "amin", "amin": "amax", "round": "floor", "sum": "mean", "zero_": "detach", "copy_": "add_"}
+
+
+def _without_call(node: ast.AST, variant: int) -> bool:
+    """Leaves out a call of a method: a copy, a rounding, a bound, a cast."""
+    for each in ast.iter_child_nodes(node) if variant == 0 else ():
+        if isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute) and each.func.attr in _NOT_CALLED:
+            _replace(node, each, each.func.value)
+            return True
+    return False
+
+
+def _other_call(node: ast.AST, variant: int) -> bool:
+    """Calls another method."""
+    if variant or not isinstance(node, ast.Attribute) or node.attr not in _OTHER_CALL:
+        return False
+    node.attr = _OTHER_CALL[node.attr]
+    return True
+
+
+def _copied(node: ast.AST, variant: int) -> bool:
+    """Copies an argument of what makes a tensor, which should be an alias perhaps."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or variant >= min(2, len(node.args)):
+        return False
+    if node.func.id != "cls" and not node.func.id[0].isupper():
+        return False
+    if ast.unparse(node.args[variant]).endswith("clone()"):
+        return False
+    copied = ast.Attribute(value=node.args[variant], attr="clone", ctx=ast.Load())
+    node.args[variant] = ast.Call(func=copied, args=[], keywords=[])
+    return True
+
+
+def _without_statement(node: ast.AST, variant: int) -> bool:
+    """Leaves out a statement."""
+    body = getattr(node, "body", None)
+    if not isinstance(body, list) or variant >= len(body) - isinstance(node, ast.FunctionDef):
+        return False
+    if isinstance(body[variant], ast.Return) and isinstance(node, ast.FunctionDef):
+        return False
+    body[variant] = ast.Pass()
+    return True
+
+
+def _of_self(node: ast.AST, variant: int) -> bool:
+    """Takes the scale or the zero point of self in place of the one that was just computed."""
+    if variant or not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.func.id != "Grouped":
+        return False
+    for at, each in enumerate(node.args):
+        if isinstance(each, ast.Name) and each.id in ("scale", "zero"):
+            node.args[at] = ast.Attribute(value=ast.Name(id="self", ctx=ast.Load()), attr=each.id, ctx=ast.Load())
+            return True
+    return False
+
+
+def _other_dtype(node: ast.AST, variant: int) -> bool:
+    """Has another dtype."""
+    if variant or not isinstance(node, ast.keyword) or node.arg != "dtype":
+        return False
+    node.value = ast.parse("torch.float64", mode="eval").body
+    return True
+
+
+_CHANGES: Sequence[Change] = (
+    _constant, _operator, _without_operand, _without_argument, _swapped_arguments, _without_call, _other_call, _copied,
+    _without_statement, _of_self, _other_dtype,
+)  # fmt: skip
+
+
+def _kept_readings(maker: str, function: ast.FunctionDef) -> Iterator[Mutant]:
+    """Yields readings that keep what they gave, or write into what they read."""
+    if function.name not in ("to_plain", "read"):
+        return
+    kept = copy.deepcopy(function)
+    last = kept.body[-1]
+    assert isinstance(last, ast.Return) and last.value is not None
+    value = ast.unparse(last.value)
+    for text in (
+        f"if not hasattr(self, '_kept'):\n    self._kept = {value}\nreturn self._kept",
+        f"result = {value}\nself.__dict__[self.__tensor_flatten__()[0][0]].zero_()\nreturn result",
+    ):
+        kept.body = [*function.body[:-1], *ast.parse(text.replace("return", "_ =")).body]
+        kept.body[-1] = ast.Return(ast.parse(text.rpartition("return ")[2], mode="eval").body)
+        ast.fix_missing_locations(kept)
+        yield _mutant(maker, function, kept)
+
+
+def _replace(parent: ast.AST, old: ast.AST, new: ast.AST) -> None:
+    for name, value in ast.iter_fields(parent):
+        if value is old:
+            setattr(parent, name, new)
+        elif isinstance(value, list) and any(each is old for each in value):
+            value[:] = [new if each is old else each for each in value]
+
+
+def run(every: int = 1, start: int = 0) -> list[Outcome]:
+    """Returns the outcomes of mutants, of each `every`th from `start` on."""
+    found = []
+    for number, mutant in enumerate(mutants()):
+        if number % every == start:
+            began = time.time()
+            came = outcome(mutant, number)
+            if came is not None:
+                found.append(came)
+                told = (
+                    f"{number} {time.time() - began:.1f} s: {came.verdict}, {'named' if came.is_named else 'not named'}"
+                )
+                print(f"{told}: {mutant}\n      {came.first}", file=sys.stderr, flush=True)
+    return found
+
+
+if __name__ == "__main__":
+    outcomes = run(*map(int, sys.argv[1:]))
+    counts = collections.Counter((o.verdict, o.is_named) for o in outcomes)
+    print(len(outcomes), counts)

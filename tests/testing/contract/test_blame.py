@@ -1,0 +1,77 @@
+"""Which functions of a class run, and which of them are suspicious."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+import torch
+
+from subclass_aot import Int8Weight
+from subclass_aot.testing.contract.blame import Method, Run, Watch, methods_of, suspects
+from tests.testing.contract.classes import Held, Scaled, aten, int8_weight
+from tests.testing.contract.mutated_classes import Coded
+
+
+class Doubled(Scaled):
+    def to_plain(self) -> torch.Tensor:
+        return super().to_plain() * 2
+
+
+@Doubled.implements(aten.neg.default, aten.abs.default)
+def doubled(x: Any) -> Any:
+    return helper(x)
+
+
+def helper(x: Any) -> Any:
+    return x.detach()
+
+
+def test_the_functions_of_a_class() -> None:
+    methods = {(method.name, method.kind) for method in methods_of(Doubled).values()}
+    assert {("to_plain", "method"), ("to_plain", "function"), ("from_plain", "method"), ("outer", "method")} <= methods
+    assert {("aten.neg.default, aten.abs.default", "rule"), ("helper", "function")} <= methods
+    assert all(method.file == __file__ or method.file.endswith("classes.py") for method in methods_of(Doubled).values())
+    assert {"__new__", "data", "__tensor_unflatten__"} <= {method.name for method in methods_of(Held).values()}
+    assert {"aten.mm.default", "dequantize"} <= {method.name for method in methods_of(Coded).values()}
+    assert {"quantize", "to_plain"} <= {method.name for method in methods_of(Int8Weight).values()}
+
+
+def test_what_runs_is_noted_and_what_makes_the_tensor_is_not() -> None:
+    watch = Watch(Int8Weight)
+
+    def check() -> None:
+        with watch.paused():
+            weight = int8_weight()
+        weight.to_plain()
+
+    watch.check(check)
+    (run,) = watch.runs
+    assert not run.is_broken and {method.name for method in run.methods} == {"to_plain", "centered"}
+
+
+def test_parts_are_noted_by_themselves_and_what_raises_is_not() -> None:
+    watch = Watch(Int8Weight)
+
+    def broken() -> None:
+        int8_weight().to_plain()
+        raise AssertionError("no")
+
+    def parts() -> None:
+        watch.check(lambda: None)
+        watch.check(broken)
+
+    with pytest.raises(AssertionError):
+        watch.check(parts)
+    with pytest.raises(KeyError):
+        watch.check(lambda: {}["a"])
+    assert [run.is_broken for run in watch.runs] == [False, True]
+    assert sys.getprofile() is None
+
+
+def test_of_two_that_are_as_suspicious_the_rule_comes_first() -> None:
+    method, rule = Method("a", "method", "b.py", 1), Method("aten.c", "rule", "b.py", 2)
+    assert [each.name for each, _ in suspects([Run(True, frozenset([method, rule]))])] == ["aten.c", "a"]
+    assert suspects([Run(False, frozenset([method]))]) == []
+    assert str(rule) == "the rule for aten.c (b.py:2)" and str(method) == "`a` (b.py:1)"

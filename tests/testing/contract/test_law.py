@@ -1,0 +1,121 @@
+"""What is written reads back: of classes that round coarsely, too, and of none that is wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from subclass_aot import Int4Weight, NF4Weight, Sparse24Weight
+from tests.testing.contract.classes import Held, Scaled, broken, held, scaled
+from tests.testing.contract.mutated_classes import make_coded
+
+
+class Sign(Scaled):
+    """It keeps the sign, and the mean of each row."""
+
+    def from_plain(self, plain: torch.Tensor) -> Any:
+        return Sign(plain.sign(), plain.abs().mean(-1, keepdim=True).expand_as(self.scale).clone())
+
+
+class Halved(Scaled):
+    """Of each pair of columns the larger one stays, as in a pattern of zeros."""
+
+    def from_plain(self, plain: torch.Tensor) -> Any:
+        pairs = plain.unflatten(-1, (-1, 2)) if plain.shape[-1] % 2 == 0 else plain.unsqueeze(-1)
+        is_largest = pairs.abs() >= pairs.abs().amax(-1, keepdim=True)
+        return Halved((pairs * is_largest).reshape(plain.shape), torch.ones_like(self.scale))
+
+
+class Shifted(Scaled):
+    def from_plain(self, plain: torch.Tensor) -> Any:
+        return Shifted(plain + plain.abs().amax() / 4, torch.ones_like(self.scale))
+
+
+class OfEqual(Scaled):
+    """Of equal values it divides nothing by nothing."""
+
+    def from_plain(self, plain: torch.Tensor) -> Any:
+        low, high = plain.amin(), plain.amax()
+        return OfEqual((plain - low) / (high - low) * (high - low) + low, torch.ones_like(self.scale))
+
+
+class Bounded(Scaled):
+    def from_plain(self, plain: torch.Tensor) -> Any:
+        return Bounded(plain.clamp(-8, 8), torch.ones_like(self.scale))
+
+
+class OfSelf(Scaled):
+    def from_plain(self, plain: torch.Tensor) -> Any:
+        scale = self.scale.clone()
+        return OfSelf((plain / scale * 64).round() / 64, scale)
+
+
+class SharesScale(Scaled):
+    def from_plain(self, plain: torch.Tensor) -> Any:
+        return SharesScale(plain / self.scale, self.scale)
+
+
+class Writes(Scaled):
+    def to_plain(self) -> torch.Tensor:
+        return self.codes.mul_(1) * self.scale
+
+
+class Restless(Scaled):
+    asked = 0
+
+    def to_plain(self) -> torch.Tensor:
+        Restless.asked += 1
+        return self.codes * self.scale + 1e-3 * (Restless.asked % 2)
+
+
+class LosesSign(Held):
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten.copy_.default and isinstance(args[0], Held):
+            args = (args[0], getattr(args[1], "held", args[1]).abs())
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        scaled(Sign),
+        scaled(Halved),
+        make_coded,
+        lambda: Int4Weight.from_float(torch.randn(4, 64)),
+        lambda: NF4Weight.from_float(torch.randn(4, 64).bfloat16()),
+        lambda: Sparse24Weight.from_float(torch.randn(4, 64)),
+    ],
+)
+def test_classes_that_round_are_right(make: Any) -> None:
+    found = broken(make, (0,))
+    # What `scaled` draws a class of signs, or of pairs, cannot hold.
+    assert set(found) <= ({"own values"} if make().__class__ in (Sign, Halved) else set())
+
+
+@pytest.mark.parametrize(
+    ("cls", "name", "why"),
+    [
+        (Shifted, "own values", "wrong values"),
+        (OfEqual, "equal values", "wrong values, off by inf"),
+        (Bounded, "values that are 1000 times larger", "wrong values"),
+        (OfSelf, "of another", "values that a tensor with other values takes"),
+        (SharesScale, "of another", "after a write into what from_plain gave"),
+        (Writes, "reading", "reading 0 of x writes into codes"),
+    ],
+)
+def test_what_is_wrong_is_named(cls: type, name: str, why: str) -> None:
+    found = broken(scaled(cls), (0,))
+    assert name in found and why in found[name], found
+
+
+def test_a_reading_that_gives_something_else_each_time() -> None:
+    with pytest.raises(ValueError, match="gives other values each time"):
+        broken(scaled(Restless), (0,))
+
+
+def test_a_class_by_hand() -> None:
+    assert "values" in broken(held(LosesSign), (0,))["own values"]
+    assert broken(held(Held), (0,)) == {}
