@@ -144,7 +144,8 @@ def _find(cls: type[WrapperTensor], func: AnyOperator, otherwise: Callable[[], H
     written += writing_rules(cls, func)
     for rule in reversed(written):
         handler = functools.cache(functools.partial(checked, cls, func, rule, handler))
-    runs_code_of_authors = written or hasattr(cls, "to_plain")
+    of_fields = is_view(func) and recipe_of(cls, func) is Recipe.BUILT_IN and not cls.__wrapper_declaration__.has_blocks
+    runs_code_of_authors = written or hasattr(cls, "to_plain") and not of_fields
     found = _torch.dispatch.resolving_conj_and_neg(handler()) if runs_code_of_authors else handler()
     return _counting_writes(func, found) if _torch.operators.is_overload(func) and _writes_lists(func) else found
 
