@@ -1,4 +1,4 @@
-"""The recipe "blocks" for views: an element of a field stands for a block of the tensor, as a packed code does.
+"""Views of classes with `views="blocks"`: an element of a field stands for a block of the tensor, as packed codes do.
 
 Note [Blocks]
 ~~~~~~~~~~~~~

@@ -226,7 +226,7 @@ def viewing(cls: type[WrapperTensor], func: Operator) -> Handler:
             return _read_through(func, self, args, kwargs)
         try:
             if not are_declared:
-                raise CannotFollow(_without_recipe(self, inner_tensors(self)))
+                raise CannotFollow(_why_no_views(self, inner_tensors(self)))
             if not has_blocks:
                 parts = views.view_fields(view, rule, self, args, kwargs)
             else:
@@ -265,7 +265,7 @@ def _wrapped(base: WrapperTensor, parts: dict[str, Any], are_several: bool) -> A
     return view
 
 
-def _without_recipe(self: Any, tensors: dict[str, torch.Tensor]) -> str:
+def _why_no_views(self: Any, tensors: dict[str, torch.Tensor]) -> str:
     """Returns why a class that declares no `views=` has no views, and whether it could."""
     said = f'{type(self).__name__} declares no views="broadcast", and a view of a dense copy would not alias it'
     for name, tensor in tensors.items():
