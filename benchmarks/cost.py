@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import copy
 import gc
+import itertools
 import sys
 import time
 import warnings
@@ -148,6 +149,47 @@ def convolved(dims: int, **options: Any) -> Callable[[], nn.Module]:
     return make
 
 
+def blocks_of(first: int, *widths: int, step: Callable[..., nn.Module]) -> nn.Sequential:
+    """Layers, each with a norm and an activation."""
+    layers: list[nn.Module] = []
+    for given, made in itertools.pairwise((first, *widths)):
+        layers += [step(given, made), nn.BatchNorm2d(made), nn.ReLU()]
+    return nn.Sequential(*layers)
+
+
+def small_images(*, last: bool = False, dtype: torch.dtype = torch.float32) -> Callable[[], nn.Module]:
+    """A network for images of 32x32."""
+
+    def make() -> nn.Module:
+        step = lambda given, made: nn.Sequential(nn.Conv2d(given, made, 3, padding=1), nn.MaxPool2d(2))  # noqa: E731
+        model = nn.Sequential(blocks_of(3, 32, 64, 128, step=step), nn.Flatten(), nn.Linear(128 * 16, 10))
+        return model.to(dtype=dtype, memory_format=torch.channels_last if last else torch.preserve_format)
+
+    return make
+
+
+def autoencoder() -> nn.Module:
+    down = lambda given, made: nn.Conv2d(given, made, 4, stride=2, padding=1)  # noqa: E731
+    up = lambda given, made: nn.ConvTranspose2d(given, made, 4, stride=2, padding=1)  # noqa: E731
+    return nn.Sequential(blocks_of(3, 32, 64, 128, step=down), blocks_of(128, 64, 32, 16, step=up), nn.Conv2d(16, 3, 1))
+
+
+def separable() -> nn.Module:
+    def step(given: int, made: int) -> nn.Module:
+        around = nn.Conv2d(given, given, 3, padding=1, stride=2 if made > given else 1, groups=given)
+        return nn.Sequential(around, nn.BatchNorm2d(given), nn.ReLU(), nn.Conv2d(given, made, 1))
+
+    first = nn.Conv2d(3, 32, 3, stride=2, padding=1)
+    return nn.Sequential(first, blocks_of(32, 32, 64, 64, 128, step=step), nn.AdaptiveAvgPool2d(1))
+
+
+def waves() -> nn.Module:
+    layers: list[nn.Module] = []
+    for given, made, size, step in ((1, 64, 10, 5), (64, 64, 3, 2), (64, 64, 3, 2), (64, 128, 2, 2)):
+        layers += [nn.Conv1d(given, made, size, stride=step), nn.GELU()]
+    return nn.Sequential(*layers)
+
+
 def library(name: str, **options: Any) -> Callable[[], nn.Module]:
     def make() -> nn.Module:
         cls: Any = getattr(transformers, name)
@@ -179,6 +221,11 @@ def words(batch: int, length: int = 128, labels: bool = True) -> Callable[[], Da
 
 def numbers(*size: int) -> Callable[[], Data]:
     return lambda: ((torch.randn(*size),), {})
+
+
+def pictures(*size: int, last: bool = False, dtype: torch.dtype = torch.float32) -> Callable[[], Data]:
+    layout = torch.channels_last if last else torch.contiguous_format
+    return lambda: ((torch.randn(*size, dtype=dtype).contiguous(memory_format=layout),), {})
 
 
 def images(batch: int, size: int = 64) -> Callable[[], Data]:
@@ -372,6 +419,28 @@ PROGRAMS: dict[str, Program] = {
     ),
     "Llama, inference": Program("inference", _LLAMA, words(16, labels=False), inferred, later=True),
     "GPT-2, SGD, accumulated": Program("accumulation", _GPT, words(8), accumulated, _SGD, later=True),
+    # chosen when that of convolutions was written
+    "CNN, 32x32": Program("convolution", small_images(), pictures(64, 3, 32, 32), trained, later=True),
+    "CNN, 32x32, channels last": Program(
+        "convolution", small_images(last=True), pictures(64, 3, 32, 32, last=True), trained, later=True
+    ),
+    "CNN, 32x32, bfloat16": Program(
+        "convolution",
+        small_images(dtype=torch.bfloat16),
+        pictures(64, 3, 32, 32, dtype=torch.bfloat16),
+        trained,
+        later=True,
+    ),
+    "CNN, 32x32, float64": Program(
+        "convolution",
+        small_images(dtype=torch.float64),
+        pictures(16, 3, 32, 32, dtype=torch.float64),
+        trained,
+        later=True,
+    ),
+    "autoencoder": Program("convolution", autoencoder, pictures(16, 3, 64, 64), trained, later=True),
+    "separable": Program("convolution", separable, pictures(16, 3, 96, 96), trained, later=True),
+    "waves": Program("convolution", waves, numbers(4, 1, 16000), trained, later=True),
 }
 
 
@@ -419,7 +488,8 @@ def table(found: dict[str, dict[str, Any]]) -> list[str]:
         program = PROGRAMS[name]
         error = each["peak"] / each["real"] - 1
         equal = "yes" if each["flops"] == each["counted"] else "no"
-        not_known = " (workspace not known)" if each["unknown"] else ""
+        by_formula = all("by a formula" in line for line in each["unknown"])
+        not_known = f" (workspace {'by a formula' if by_formula else 'not known'})" if each["unknown"] else ""
         lines.append(
             f"| {name} | {program.kind} | {'later' if program.later else 'before'} | {each['peak'] / 2**20:.2f} | "
             f"{each['real'] / 2**20:.2f} | {error:+.2%}{not_known} | {each['flops'] / 1e9:.3f} | "

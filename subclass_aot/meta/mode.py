@@ -22,6 +22,9 @@ from subclass_aot.meta.by_leaf import ByLeaf, leaves_of
 from subclass_aot.meta.dispatch import REAL_WRITTEN
 from subclass_aot.meta.fills import MOST_MADE, fill, is_fill, made_by, on_fills
 from subclass_aot.meta.functions import Replaced
+from subclass_aot.meta.listener import Listener
+from subclass_aot.meta.operation import tell_listeners
+from subclass_aot.meta.rules.collectives import in_eager_mode
 from subclass_aot.meta.rules.cuda import answers, claimed
 from subclass_aot.meta.rules.cuda import profile as profile_of_claims
 from subclass_aot.meta.rules.packed import RECURRENT_WITH_CUDNN
@@ -36,6 +39,8 @@ from subclass_aot.symbols import is_symbolic
 _IN_A_TRACE = """`subclass_aot.meta()` is entered by a function while it is traced, where nothing has data anyway.
   Your line:  {line}
   Instead: make the tensors without data outside, and pass them as arguments."""
+
+_COMMUNICATES = _torch.collectives.COLLECTIVES | {"fsdp"}
 
 _foreach = _torch.cuda.foreach_takes(MetaTensor)
 
@@ -178,6 +183,22 @@ class DataFree(Stream):
                     raise
                 refusal = self.assumptions.refusal_of(func, args)
             raise refusal
+
+    def _in_another_form(self, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if func.namespace not in _COMMUNICATES:
+            return super()._in_another_form(func, args, kwargs)
+        args = tuple(map(self._admitted, args))
+        with self, Listener.without_listeners():
+            result = in_eager_mode(func, args)
+        if result is NotImplemented:
+            return super()._in_another_form(func, args, kwargs)
+        if func.namespace == "c10d":
+            written = leaves_of(args[0])
+            if any(Storage.of(x) in self._met for x in written):
+                raise MutationError(REAL_WRITTEN.format(name=func.overloadpacket.__name__, line=user_line()))
+            self._forget(written)
+        tell_listeners(self, func, args, kwargs, result)
+        return result
 
     def value_of(self, leaf: MetaTensor) -> torch.Tensor | None:
         return self._values.of(leaf)  # type: ignore[no-any-return]

@@ -88,6 +88,13 @@ class Storage:
         own: Storage | None = getattr(tensor, "_storage", None)
         return own or of_memory(tensor.untyped_storage(), Spec.of(tensor))
 
+    @staticmethod
+    def note_size(memory: torch.UntypedStorage) -> None:
+        """Calls listeners if a real storage that they know has another size now."""
+        found = _of_real.get(id(memory))
+        if found is not None:
+            found[1].resize(memory.nbytes())
+
     @property
     def nbytes(self) -> Any:
         """The size in bytes; a symbolic number where sizes are symbols."""

@@ -27,14 +27,31 @@ def bytes_sent(operation: Operation) -> tuple[int, int]:
     group = _group_of(operation)
     if whole is None or group < 1:
         return 0, 0
-    given = _nbytes(operation.args)
-    made = _nbytes((operation.result,))
-    if name in ("allgather_base", "all_gather_into_tensor_out"):  # the result is the first argument, and given, too
-        given -= made
-    size = {"given": given, "made": max(made, given), "larger": max(made, given)}[whole]
-    if name.startswith("broadcast"):
+    given, made = _nbytes(operation.args), _nbytes((operation.result,))
+    if func.namespace == "c10d":  # whose first argument is what is written
+        made = _nbytes(operation.args[:1])
+        given = _nbytes(operation.args[1:2]) or made
+    size = given if whole == "given" else max(made, given)
+    if name.startswith(("broadcast", "send")):
         return size, group
     return passes * size * (group - 1) // group, group
+
+
+def communicated(operation: Operation) -> tuple[Any, ...]:
+    """Returns the arguments of an operator that are memory for communication, where they are nothing else.
+
+    They are what is gathered into, scattered from and copied to and from that. What is reduced as it stands, and what
+    a collective returns, is the program's own.
+
+    Args:
+        operation: Any operator that has run.
+    """
+    func = operation.func
+    if func.namespace == "fsdp":
+        return (*operation.args, *operation.kwargs.values())
+    if func.namespace == "c10d" and any(part in func.overloadpacket.__name__ for part in ("gather", "scatter")):
+        return operation.args[:2]
+    return ()
 
 
 _KINDS = {
@@ -46,6 +63,7 @@ _KINDS = {
     "all_to_all": ("given", 1),
     "alltoall": ("given", 1),
     "broadcast": ("given", 1),
+    "send": ("given", 1),
 }
 
 

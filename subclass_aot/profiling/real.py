@@ -1,8 +1,10 @@
-"""Operators on real tensors, for listeners."""
+"""Operators on real tensors, and changes of their memory, for listeners."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import optree
@@ -10,8 +12,9 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot._torch.operators import Operator
-from subclass_aot.meta import Listener, MetaTensor
+from subclass_aot.meta import Listener, MetaTensor, Storage
 from subclass_aot.operators import effects_of
+from subclass_aot.put_back import PutBack
 
 
 class RealOperators(_torch.dispatch.DispatchMode):
@@ -25,11 +28,8 @@ class RealOperators(_torch.dispatch.DispatchMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        wrappers = [kind for kind in types if hasattr(kind, "__tensor_flatten__")]
-        if wrappers:  # whose classes run operators on what is within, and these count
-            with self:
-                tried = (kind.__torch_dispatch__(func, types, args, kwargs) for kind in wrappers)
-                return next((result for result in tried if result is not NotImplemented), NotImplemented)
+        if any(hasattr(kind, "__tensor_flatten__") for kind in types):
+            return NotImplemented  # their classes run operators on what is within, and these count
         if effects_of(func).composite:  # autograd takes these apart, and is off within a wrapper's class
             with self:
                 return func.decompose(*args, **kwargs)
@@ -38,3 +38,24 @@ class RealOperators(_torch.dispatch.DispatchMode):
         if not any(isinstance(x, MetaTensor) for x in optree.tree_iter(tree, none_is_leaf=True)):
             Listener.tell(None, func, args, kwargs, result)
         return result
+
+
+@contextmanager
+def resizes_noted() -> Iterator[None]:
+    """Calls listeners in the block also when a program changes the size of a storage, as FSDP frees parameters."""
+    cls: Any = torch.UntypedStorage
+    resize = cls.resize_
+
+    def resize_(memory: torch.UntypedStorage, size: int) -> Any:
+        result = resize(memory, size)
+        Storage.note_size(memory)
+        return result
+
+    with PutBack(partial(setattr, cls, "resize_", resize) if "resize_" in vars(cls) else partial(_unset, cls)):
+        cls.resize_ = resize_
+        yield
+
+
+def _unset(cls: Any) -> None:
+    if "resize_" in vars(cls):  # it is inherited
+        del cls.resize_

@@ -15,9 +15,9 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.meta import Listener, MetaTensor, Operation, Storage, Stream
 from subclass_aot.operators import effects_of, is_counted
-from subclass_aot.profiling.communication import bytes_sent
+from subclass_aot.profiling.communication import bytes_sent, communicated
 from subclass_aot.profiling.parts import dense_parts, tensors_in
-from subclass_aot.profiling.real import RealOperators
+from subclass_aot.profiling.real import RealOperators, resizes_noted
 from subclass_aot.profiling.timeline import Allocation, Timeline, Work
 from subclass_aot.profiling.without_data import PyTree
 from subclass_aot.profiling.workspace import kept_by_recurrent, workspace_of
@@ -40,6 +40,7 @@ class Recorder(Listener):
 
     Attributes:
         uncounted: By name, operators that may have products, for which there is no formula.
+        workspaces: By operator and what the figure rests on, how often its workspace is not exact.
         parameters: By name.
     """
 
@@ -57,6 +58,7 @@ class Recorder(Listener):
         self.inputs = inputs
         self.optimizers = tuple(optimizers)
         self.uncounted: dict[str, int] = {}
+        self.workspaces: dict[tuple[str, str], int] = {}
         self.parameters: dict[str, torch.Tensor] = {}
         self._index: dict[int, int] = {}  # by the id of a storage that is alive
         self._sizes: dict[int, int] = {}  # by the index of an allocation: its bytes
@@ -66,6 +68,7 @@ class Recorder(Listener):
         self._names_of_parameters: dict[int, str] = {}
         self._stack = ExitStack()
         self._in_optimizer: list[int] = []  # what was made in the step of an optimizer
+        self._communicates = False
 
     def __enter__(self) -> Self:
         with _torch.dispatch.disable_current_modes():
@@ -74,6 +77,7 @@ class Recorder(Listener):
         with ExitStack() as stack:
             stack.enter_context(_torch.autograd.saved_tensors_noted(partial(self._label, kind="saved")))
             if not any(isinstance(mode, Stream) for mode in _torch.dispatch.dispatch_modes()):
+                stack.enter_context(resizes_noted())
                 stack.enter_context(RealOperators())  # type: ignore[no-untyped-call]
             super().__enter__()
             self._stack = stack.pop_all()
@@ -82,7 +86,7 @@ class Recorder(Listener):
     def __exit__(self, *error: object) -> None:
         super().__exit__(*error)
         self._stack.close()
-        self._label_states()
+        self._end_phase()
         self._fresh.clear()
 
     def _note_what_is_there(self) -> None:
@@ -136,6 +140,8 @@ class Recorder(Listener):
             change, self._sizes[i] = nbytes - self._sizes[i], nbytes
             if change:
                 self.timeline.events.append((i, change))
+            if not nbytes and self._communicates:  # what FSDP has gathered, and frees while tensors have it
+                self._rename(i, "communication")
 
     def on_release(self, storage: Storage) -> None:
         """Notes that memory is free again."""
@@ -156,8 +162,7 @@ class Recorder(Listener):
         phase, module, line, node = operation.place
         name = self._name_of(module)
         if not timeline.phases or timeline.phases[-1][1] != phase:
-            if timeline.phases and timeline.phases[-1][1] == "optimizer":
-                self._label_states()
+            self._end_phase()
             timeline.phases.append((len(timeline.events), phase))
         operator = func.overloadpacket.__name__ if func.namespace == "aten" else func.name().partition(".")[0]
         given = [*tensors_in(operation.args), *tensors_in(operation.kwargs.values())]
@@ -168,6 +173,7 @@ class Recorder(Listener):
         if not flops and not is_counted(func):
             self.uncounted[operator] = self.uncounted.get(operator, 0) + 1
         sent, group = bytes_sent(operation)
+        self._communicates |= group > 1
         moved = 0 if is_view else sum([x.nbytes for x in given]) + sum([x.nbytes for x in made])
         of = made or given
         dtype, device = (of[0].dtype, of[0].device) if of else (None, None)
@@ -180,7 +186,12 @@ class Recorder(Listener):
                 self._allocate(storage, "optimizer" if phase == "optimizer" else "constant")
         if self._fresh or not is_view:
             self._own(operation, operator, name, made, is_view)
-        workspace = timeline.rounded(workspace_of(operation))
+        for leaf in tensors_in(communicated(operation)):
+            self._label(leaf, "communication")
+        taken, rests_on = workspace_of(operation)
+        workspace = timeline.rounded(taken)
+        if rests_on:
+            self.workspaces[operator, rests_on] = self.workspaces.get((operator, rests_on), 0) + 1
         if workspace:
             origin = Allocation(0, device or torch.device("cpu"), [(0, "workspace")], 0, operator, name, line, phase)
             timeline.events += [(len(timeline.allocations), workspace), (len(timeline.allocations), -workspace)]
@@ -236,28 +247,44 @@ class Recorder(Listener):
         return None
 
     def _label(self, tensor: torch.Tensor, kind: str, name: str = "") -> None:
-        """Notes that memory is of another kind from now on; a gradient is one from its beginning."""
+        """Notes that memory is of another kind from now on; a gradient, and a buffer of a collective, from
+        its beginning.
+        """
         for leaf in dense_parts(tensor):
             i = self._index.get(id(Storage.of(leaf)))
             if i is None:
                 continue
-            allocation = self.timeline.allocations[i]
-            events = len(self.timeline.events)
-            if allocation.kind_at(events) not in ("temporary", "saved", "constant") or allocation.born < 0:
-                continue
-            if kind == "gradient":
-                allocation.kinds = [(allocation.born, kind)]
-                allocation.name, allocation.module = name, name.rpartition(".")[0] or allocation.module
-            elif allocation.kind_at(events) != kind:
-                allocation.kinds.append((events, kind))
+            self._rename(i, kind, name)
+
+    def _rename(self, i: int, kind: str, name: str = "") -> None:
+        """Notes that an allocation is of another kind: see `_label`."""
+        allocation, events = self.timeline.allocations[i], len(self.timeline.events)
+        before = allocation.kind_at(events)
+        others = ("temporary", "saved", "constant", *(["communication"] if kind == "gradient" else []))
+        if allocation.born < 0 or before not in others:
+            return
+        if kind in ("gradient", "communication"):
+            allocation.kinds = [(allocation.born, kind)]
+            allocation.name, allocation.module = name, name.rpartition(".")[0] or allocation.module
+        elif before != kind:
+            allocation.kinds.append((events, kind))
 
     def label_outputs(self, results: object) -> None:
         """Notes what the program has returned."""
         for tensor in tensors_in((results,)):
             self._label(tensor, "output")
 
+    def _end_phase(self) -> None:
+        """Notes what the last phase has left behind: gradients, and the state of optimizers."""
+        phase = self.timeline.phases[-1][1] if self.timeline.phases else ""
+        if phase == "backward":
+            for name, parameter in self.parameters.items():
+                if parameter.grad is not None:  # as FSDP sets it
+                    self._label(parameter.grad, "gradient", name)
+        if phase == "optimizer":
+            self._label_states()
+
     def _label_states(self) -> None:
-        """Notes what was made in the step of an optimizer and is there after it: its state."""
         alive = set(self._index.values())
         for i in self._in_optimizer:
             if i in alive:

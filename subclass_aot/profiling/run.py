@@ -230,7 +230,7 @@ class Profiled:
             for name, tensor in self.recorder.parameters.items()
             if _torch.wrappers.is_traceable_wrapper_subclass(tensor)
         ]
-        report.unknown = unknown_of(timeline, report.device)
+        report.unknown = unknown_of(self.recorder.workspaces, report.device)
 
 
 def _busiest(timeline: Timeline) -> torch.device | None:

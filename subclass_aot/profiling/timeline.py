@@ -13,10 +13,12 @@ import torch
 from subclass_aot._stack import UserFrame
 
 KINDS = (
-    "parameter", "buffer", "input", "constant", "optimizer", "gradient", "saved", "output", "temporary", "workspace",
+    "parameter", "buffer", "input", "constant", "optimizer", "gradient", "saved", "output", "temporary",
+    "communication", "workspace",
 )  # fmt: skip
 """What memory is for, in the order of plots. "constant": tensors from before that are none of the model's. "saved":
-for backward. "workspace": for a kernel while it runs."""
+for backward. "communication": what collectives gather into and scatter from, and parameters that are gathered.
+"workspace": for a kernel while it runs."""
 
 
 @dataclass

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from subclass_aot.meta import Operation
+from subclass_aot.profiling.convolutions import BY_FORMULA, CONVOLUTIONS, workspace_of_convolution
 
 _aten: Any = torch.ops.aten
 
@@ -17,23 +18,32 @@ _FACTORS = {
 """Positions of the factors of products that go to a library for matrices."""
 
 
-def workspace_of(operation: Operation) -> int:
-    """Returns the bytes that a kernel takes while it runs, where that is known, beside its results.
+def workspace_of(operation: Operation) -> tuple[int, str]:
+    """Returns the bytes that a kernel takes while it runs, beside its results, and what that figure rests on: nothing
+    where it is exact.
 
     On a CPU, a factor that neither has contiguous rows nor contiguous columns is copied for the library that
     multiplies matrices; an expanded gradient, as that of a sum, is one. A recurrent layer packs its weights, and has
-    the gates of all words at once.
+    the gates of all words at once. For convolutions, see `convolutions.py`.
 
     Args:
         operation: Any operator that has run.
     """
-    if operation.func in _RECURRENT:
-        return _of_recurrent(operation)
-    return sum(
-        operation.args[i].nbytes
-        for i in _FACTORS.get(operation.func, ())
-        if operation.args[i].device.type == "cpu" and _is_copied(operation.args[i])
-    )
+    func = operation.func
+    if func in CONVOLUTIONS:
+        return workspace_of_convolution(operation)
+    if func in _RECURRENT:
+        return _of_recurrent(operation), BY_FORMULA
+    if func.overloadpacket in _OF_CUDNN:
+        return 0, _OF_CUDNN[func.overloadpacket]
+    factors = [operation.args[i] for i in _FACTORS.get(func, ())]
+    return sum(x.nbytes for x in factors if x.device.type == "cpu" and _is_copied(x)), ""
+
+
+_OF_CUDNN = {
+    _aten._cudnn_rnn: "cuDNN, and the reserve that it keeps for backward",
+    _aten._cudnn_rnn_backward: "cuDNN",
+}
 
 
 def _is_copied(matrix: torch.Tensor) -> bool:

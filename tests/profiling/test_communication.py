@@ -58,6 +58,26 @@ def test_collectives_send_what_a_ring_does(name: str) -> None:
     assert {work.group for work in report.timeline.work if work.sent} == {4}
 
 
+def test_collectives_take_no_memory_and_forget_what_was_known() -> None:
+    x = torch.empty(400)
+    sizes = {"all_gather": 2000, "reduce_scatter": 2000, "all_reduce": 400, "broadcast": 400}
+    for name, expected in sizes.items():
+        with sa.meta(), sa.profile(nn.Module()) as report:
+            COLLECTIVES[name][0]()
+        assert report.peak == expected
+    with sa.meta():
+        dist.barrier()
+        dist.send(torch.empty(3), 1)
+        dist.scatter(torch.empty(100), [torch.empty(100) for _ in range(4)])
+        number = torch.tensor(3)
+        assert number.item() == 3
+        dist.all_reduce(number)
+        with pytest.raises(sa.errors.DataDependentError):
+            number.item()
+        with pytest.raises(sa.errors.MutationError, match="all_gather|allgather"):
+            dist.all_gather_into_tensor(x, torch.empty(100))
+
+
 def test_sharded_layers_gather_twice_and_scatter_gradients_once() -> None:
     mesh = init_device_mesh("cpu", (4,))
     with sa.meta():

@@ -14,6 +14,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
+from subclass_aot._torch.operators import Operator
 from subclass_aot.errors import TraceError
 from subclass_aot.meta.storage import Storage
 from subclass_aot.meta.tensor import MetaTensor
@@ -207,6 +208,24 @@ _FORMS: dict[str, Callable[..., Any]] = {
     "recv_": _refusing("recv"),
     "recv_any_source_": _refusing("recv"),
 }
+
+
+def in_eager_mode(func: Operator, args: tuple[Any, ...]) -> Any:
+    """Returns what an operator that communicates gives in a run without data; NotImplemented for others.
+
+    As in eager mode, it makes no tensor: collectives on process groups write their first argument, and `wait_tensor`
+    gives back its own, and so does an operator of FSDP whose schema does not say it.
+    """
+    if func.namespace == "c10d":
+        work = _torch.collectives.finished_work()
+        return work if len(_torch.operators.schema_of(func).returns) == 1 else (args[0], work)
+    if func is _torch.collectives.functional_collectives.wait_tensor.default:
+        return args[0]
+    if func.namespace == "fsdp" and func.overloadpacket.__name__ == "all_gather_copy_in":
+        _, output, _, numel, rank = args
+        return output.narrow(0, numel * rank, numel), output
+    return NotImplemented
+
 
 FUNCTIONAL_FORMS: dict[Any, Callable[..., Any]] = (
     {

@@ -81,7 +81,7 @@ def falsified(clause: Clause, trial: Trial) -> Settled | None:
         other = trial.asked_for(arguments)
         if other is None:
             return
-        verdict, why = settled(lambda: clause.check(other))
+        verdict, why = settled(lambda: clause.check(other), other.cls)
         if is_fault(clause, verdict):
             found.append((verdict, f"{told(arguments)}: {why}"))
             raise _Falsified

@@ -2,11 +2,11 @@
 
 Note [Blame]
 ~~~~~~~~~~~~
-While a clause is tried, a profiler notes which functions of the class run: methods, rules, and functions of its module
-that these call. The function of which the most of its runs, and the most of all broken ones, are broken comes first
-(the coefficient of Ochiai, Abreu et al., "An evaluation of similarity coefficients for software fault localization",
-2006: `broken(f) / sqrt(broken * (broken(f) + kept(f)))`). What it explains is set aside, and the next is looked for
-among the rest, so two mistakes are two causes.
+While a clause is tried, a tracer notes which lines of the class run: of methods, rules, and functions of its module
+that these call. The line of which the most of its runs, and the most of all broken ones, are broken comes first (the
+coefficient of Ochiai, Abreu et al., "An evaluation of similarity coefficients for software fault localization", 2006:
+`broken(line) / sqrt(broken * (broken(line) + kept(line)))`). What its function explains is set aside, and the next is
+looked for among the rest, so two mistakes are two causes.
 
 A clause about one method (`__tensor_flatten__` and its context, for example) blames that, since all clauses run it.
 """
@@ -17,16 +17,19 @@ import functools
 import inspect
 import math
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from traceback import walk_tb
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any, Literal
 
 import torch
 
-from subclass_aot._stack import is_own_file
+from subclass_aot._stack import first_line, is_own_file
 from subclass_aot.declaration import Declaration
+from subclass_aot.errors import RuleResultError
 from subclass_aot.put_back import PutBack
 
 Kind = Literal["method", "rule", "function"]
@@ -41,24 +44,34 @@ class Method:
         kind: "method"; "rule"; or "function": of the module, or of a base and overridden, which a method may call.
         file: Where it is written.
         line: Where it begins.
+        suspicious: The line of it that is suspicious, if one is.
     """
 
     name: str
     kind: Kind
     file: str
     line: int
+    suspicious: int = field(default=0, compare=False)
 
     def __str__(self) -> str:
         called = f"the rule for {self.name}" if self.kind == "rule" else f"`{self.name}`"
-        return f"{called} ({self.file.rpartition('/')[2]}:{self.line})"
+        return f"{called} ({self.file.rpartition('/')[2]}:{self.suspicious or self.line})"
+
+
+Lines = frozenset[tuple[Method, int]]
 
 
 @dataclass(frozen=True)
 class Run:
-    """A program that was tried: whether it was broken, and what of the class ran."""
+    """A program that was tried: whether it was broken, and which lines of the class ran."""
 
     is_broken: bool
-    methods: frozenset[Method]
+    lines: Lines
+
+    @property
+    def methods(self) -> set[Method]:
+        """The functions that ran."""
+        return {method for method, _ in self.lines}
 
 
 def methods_of(cls: type) -> dict[CodeType, Method]:
@@ -88,7 +101,7 @@ def methods_of(cls: type) -> dict[CodeType, Method]:
 
 
 class Watch:
-    """Notes which functions of a class run. See Note [Blame].
+    """Notes which lines of a class run. See Note [Blame].
 
     Args:
         cls: The class.
@@ -99,7 +112,7 @@ class Watch:
 
     def __init__(self, cls: type) -> None:
         self._known = methods_of(cls)
-        self._ran: set[Method] = set()
+        self._ran: set[tuple[Method, int]] = set()
         self._is_paused = False
         self.runs: list[Run] = []
 
@@ -113,8 +126,8 @@ class Watch:
         before, self._ran, noted = self._ran, set(), len(self.runs)
         is_broken: bool | None = False
         try:
-            with PutBack(functools.partial(sys.setprofile, sys.getprofile())):
-                sys.setprofile(self._note)
+            with PutBack(functools.partial(sys.settrace, sys.gettrace())):
+                sys.settrace(self._note)
                 check()
         except AssertionError:
             is_broken = True
@@ -136,36 +149,70 @@ class Watch:
         finally:
             self._is_paused = before
 
-    def _note(self, frame: FrameType, event: str, argument: object) -> None:
-        if event == "call" and not self._is_paused:
-            method = self._known.get(frame.f_code)
-            if method is not None:
-                self._ran.add(method)
+    def _note(self, frame: FrameType, event: str, argument: object) -> Callable[[FrameType, str, object], Any] | None:
+        method = None if self._is_paused else self._known.get(frame.f_code)
+        if method is None:
+            return None
+
+        def note(frame: FrameType, event: str, argument: object) -> Any:
+            if event == "line":
+                self._ran.add((method, frame.f_lineno))
+            return note
+
+        return note
+
+
+_PROTOCOL = ("__new__", "__init__", "__tensor_flatten__", "__tensor_unflatten__", "__repr__", "outer")
+"""What all programs run, and has clauses of its own: it is half as suspicious."""
 
 
 def suspects(runs: Sequence[Run]) -> list[tuple[Method, float]]:
-    """Returns the methods that ran in a broken program, and how suspicious each is, the most suspicious first.
+    """Returns the methods that ran in a broken program, each with its most suspicious line, and how suspicious that is.
+
+    The most suspicious comes first.
 
     See Note [Blame].
 
     >>> rule, reading = Method("aten.mul", "rule", "a.py", 3), Method("to_plain", "method", "a.py", 1)
-    >>> both, one = frozenset([rule, reading]), frozenset([reading])
+    >>> both, one = frozenset([(rule, 4), (rule, 5), (reading, 2)]), frozenset([(rule, 4), (reading, 2)])
     >>> for method, suspicion in suspects([Run(True, both), Run(False, one), Run(False, one)]):
-    ...     print(method.name, round(suspicion, 2))
-    aten.mul 1.0
-    to_plain 0.58
+    ...     print(method, round(suspicion, 2))
+    the rule for aten.mul (a.py:5) 1.0
+    `to_plain` (a.py:2) 0.58
     """
     broken = [run for run in runs if run.is_broken]
-
-    def suspicion(method: Method) -> float:
-        failed = sum(method in run.methods for run in broken)
-        passed = sum(method in run.methods for run in runs) - failed
-        return failed / math.sqrt(len(broken) * (failed + passed))
-
-    ran = {method: suspicion(method) for run in broken for method in run.methods}
+    failed = Counter(line for run in broken for line in run.lines)
+    ran = Counter(line for run in runs for line in run.lines)
+    most: dict[Method, tuple[float, int]] = {}
+    for method, line in sorted(failed, key=lambda each: each[1]):
+        much = failed[method, line] / math.sqrt(len(broken) * ran[method, line])
+        much = round(much / (2 if method.name in _PROTOCOL else 1), 6)
+        if much > most.get(method, (0.0, 0))[0]:
+            most[method] = much, line
     # Of two that are as suspicious the rule comes first.
-    order = sorted(ran, key=lambda method: (-round(ran[method], 6), method.kind != "rule", method.line))
-    return [(method, ran[method]) for method in order]
+    order = sorted(most, key=lambda method: (-most[method][0], method.kind != "rule", method.line))
+    return [(replace(method, suspicious=most[method][1]), most[method][0]) for method in order]
+
+
+_SLIPS = (AttributeError, NameError, TypeError, ZeroDivisionError)
+"""Errors that nobody raises to refuse an operator."""
+
+
+def slip_of(error: BaseException, cls: type) -> str | None:
+    """Returns what an error says of a mistake in the class: a slip in its own code, or a result that a rule owes.
+
+    Args:
+        error: What was raised.
+        cls: The class.
+
+    Returns:
+        One line; None for what the class refuses, or torch, and for what is raised elsewhere.
+    """
+    if isinstance(error, RuleResultError):
+        return first_line(error)
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    method = methods_of(cls).get(frames[-1].f_code) if isinstance(error, _SLIPS) and frames else None
+    return None if method is None else f"{method} raises {first_line(error)}"
 
 
 def _is_written(cls: type) -> bool:

@@ -107,7 +107,7 @@ def _runs(trial: Trial, findings: Sequence[Finding]) -> tuple[dict[Finding, list
     trial.watch = watch = Watch(trial.cls)
     broken: dict[Finding, list[Run]] = {}
     for finding in findings:
-        if finding.is_broken or (finding.verdict == "kept" and finding.clause.is_drawn):
+        if finding.clause.is_quick and finding.verdict in ("kept", "broken", "raises"):
             before = len(watch.runs)
             settled(_checked(watch, finding.clause, trial))
             if finding.is_broken:
@@ -120,7 +120,7 @@ def _checked(watch: Watch, clause: Clause, trial: Trial) -> Callable[[], None]:
     """Returns a check that raises an `AssertionError` for all that is a fault of the clause."""
 
     def check() -> None:
-        verdict, why = settled(lambda: clause.check(trial))
+        verdict, why = settled(lambda: clause.check(trial), trial.cls)
         if is_fault(clause, verdict):
             raise BrokenClause(why)
         if verdict != "kept":

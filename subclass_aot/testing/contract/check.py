@@ -159,7 +159,7 @@ def _chosen(only: Collection[int] | None, expected: Expected) -> list[Clause]:
 
 
 def _tried(clause: Clause, trial: Trial, expected: Expected) -> Finding:
-    came = settled(lambda: clause.check(trial))
+    came = settled(lambda: clause.check(trial), trial.cls)
     if clause.is_drawn and not is_fault(clause, came[0]):
         came = falsified(clause, trial) or came
     finding = Finding(clause, *came)

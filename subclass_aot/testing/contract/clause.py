@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from subclass_aot._stack import pass_on_interruption
+from subclass_aot.testing.contract.blame import slip_of
 from subclass_aot.testing.contract.trial import BrokenClause, DoesNotApply, Trial, first_line
 
 Severity = Literal["S", "C", "P"]
@@ -40,8 +41,14 @@ Settled = tuple[Literal["kept", "broken", "raises", "does not apply"], str]
 """What came of a check, and why."""
 
 
-def settled(check: Callable[[], None]) -> Settled:
-    """Runs a check, and says what came of it."""
+def settled(check: Callable[[], None], cls: type | None = None) -> Settled:
+    """Runs a check, and says what came of it.
+
+    Args:
+        check: The check.
+        cls: The class that is tried. Where its own code raises what no author means to raise, it is broken, and what it
+            refuses is not.
+    """
     try:
         check()
     except DoesNotApply as reason:
@@ -50,7 +57,8 @@ def settled(check: Callable[[], None]) -> Settled:
         return "broken", str(error)
     except Exception as error:
         pass_on_interruption(error)
-        return "raises", first_line(error)
+        slip = None if cls is None else slip_of(error, cls)
+        return ("raises", first_line(error)) if slip is None else ("broken", slip)
     return "kept", ""
 
 

@@ -20,6 +20,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot._stack import pass_on_interruption
+from subclass_aot.testing.contract.blame import slip_of
 from subclass_aot.testing.contract.clause import Clauses
 from subclass_aot.testing.contract.trial import BrokenClause, DoesNotApply, Program, Trial, require, several
 
@@ -86,7 +87,10 @@ def _drawn_calls(trial: Trial) -> None:
                     break
                 except Exception as error:  # which operators a class offers is its own affair
                     pass_on_interruption(error)
-                    continue
+                    slip = slip_of(error, trial.cls)
+                    if slip is not None:
+                        wrong.append(f"{call.text}: {slip}")
+                        break
     more = f"\nand {len(wrong) - _SHOWN} more operators" if len(wrong) > _SHOWN else ""
     require(not wrong, "\n".join(wrong[:_SHOWN]) + more)
 
@@ -159,8 +163,10 @@ def _draw(func: _torch.operators.Operator, example: torch.Tensor) -> list[Call]:
     tensors = {place for place, argument in enumerate(arguments) if "Tensor" in str(argument.type)}
     others = set(range(len(values))) - tensors
     bases = accepted(tensors, plainest, _TENSORS_TAKEN) or accepted(tensors | others, plainest, _TENSORS_TAKEN)
-    calls = [call for base, _ in bases[:1] for _, call in accepted(others, base, _OTHERS_TAKEN)]
-    return [*(call for _, call in bases), *calls[1:]]
+    calls = [call for base, _ in bases[:1] for _, call in accepted(others, base, _OTHERS_TAKEN)][1:]
+    for base, _ in bases[1:]:  # each argument once with the others of these tensors, too
+        calls += [call for _, call in accepted(others, base, 1 + len(others))][1:]
+    return [*(call for _, call in bases), *calls]
 
 
 @functools.cache

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import torch
 from torch.overrides import TorchFunctionMode
 
@@ -10,6 +12,7 @@ from subclass_aot._stack import pass_on_interruption
 from subclass_aot.testing.contract.clause import Clauses
 from subclass_aot.testing.contract.trial import (
     DoesNotApply,
+    Program,
     Trial,
     flattened,
     inner_of,
@@ -60,6 +63,41 @@ def _round_trip_of_view(trial: Trial) -> None:
         raise DoesNotApply("it cannot be transposed") from None
     if type(view) is trial.cls:
         _same(trial, view, unflattened(view, inner_of(view)), "the round trip of x.transpose(0, -1)")
+
+
+@CLAUSES.add(10, "S", "attributes", "flatten and unflatten, and copies, keep what an instance has beside inner tensors")
+def _attributes(trial: Trial) -> None:
+    tensor = trial.make()
+    programs: dict[str, Program] = {
+        "the round trip": lambda x: unflattened(x, inner_of(x)),
+        "x.detach()": lambda x: x.detach(),
+        "x.clone()": lambda x: x.clone(),
+        "x.to(float64)": lambda x: x.to(torch.float64),
+        "x[:1]": lambda x: x[:1],
+        "x.transpose(0, -1)": lambda x: x.transpose(0, -1),
+        "x.requires_grad_().detach()": lambda x: x.requires_grad_(trial.is_real).detach(),
+        "copy.copy(x)": copy.copy,
+        "copy.deepcopy(x)": copy.deepcopy,
+    }
+    for what, program in programs.items():
+        try:
+            made = program(trial.make())
+        except Exception as error:  # what is not offered is said of the operator itself
+            pass_on_interruption(error)
+            continue
+        if type(made) is not trial.cls:
+            continue
+        gone = sorted(set(vars(tensor)) - set(vars(made)))
+        require(not gone, f"after {what} it has no attribute {', '.join(gone)}")
+        if what in _KEEPS_ALL:
+            for name, value in vars(tensor).items():
+                if isinstance(value, _PLAIN):
+                    other = getattr(made, name)
+                    require(other == value, f"after {what} its attribute {name} is {other!r}, not {value!r}")
+
+
+_KEEPS_ALL = ("the round trip", "x.detach()", "x.clone()", "copy.copy(x)", "copy.deepcopy(x)")
+_PLAIN = (bool, int, float, str, bytes, tuple, frozenset, torch.dtype)
 
 
 @CLAUSES.add(11, "S", "other sizes", "unflatten takes inner tensors of another size, with the outer size that fits")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -34,6 +35,7 @@ def trained(program: Program, tensor: torch.Tensor) -> tuple[torch.Tensor, torch
     """Returns the result of a program, and the gradient of the tensor."""
     tensor.requires_grad_()
     loss = program(tensor)
+    require(loss.requires_grad, "the loss does not require grad, though the tensor does: its gradient is lost")
     loss.backward()
     return loss, tensor.grad
 
@@ -59,6 +61,43 @@ def _loss(name: str, program: Program) -> None:
 
 for _name, _program in LOSSES.items():
     _loss(_name, _program)
+
+
+OTHER_OPERANDS: dict[str, tuple[Callable[[torch.Tensor], tuple[int, ...]], Callable[..., torch.Tensor]]] = {
+    "linear": (lambda x: (2, x.shape[-1]), lambda x, y: F.linear(y, x)),
+    "linear with bias": (lambda x: (2, x.shape[-1]), lambda x, y: F.linear(y, x, y.new_ones(x.shape[0]))),
+    "bias": (lambda x: (x.shape[0],), lambda x, y: F.linear(y.new_ones(2, x.shape[-1]), x, y)),
+    "x @ y": (lambda x: (x.shape[-1], 2), lambda x, y: x @ y),
+    "y @ x": (lambda x: (2, x.shape[0]), lambda x, y: y @ x),
+    "x * y": (lambda x: tuple(x.shape), lambda x, y: x * y),
+    "y - x": (lambda x: tuple(x.shape), lambda x, y: y - x),
+    "embedding of a product": (lambda x: (3, x.shape[-1]), lambda x, y: F.linear(y, x)[[0, 0, 1]]),
+}
+"""Products with a tensor that does not require grad: the size of the other operand, and the program."""
+
+
+def _other_operand(name: str) -> None:
+    @CLAUSES.add(32, "S", f"other operand of {name}", "an operand gets its gradient where the tensor itself is frozen")
+    def _(trial: Trial) -> None:
+        require_real(trial)
+        size, program = OTHER_OPERANDS[name]
+
+        def grad_of(x: torch.Tensor) -> torch.Tensor:
+            numel = math.prod(size(x))
+            values = torch.linspace(0.5, 1.5, numel, dtype=torch.float32, device=x.device)
+            y = values.to(x.dtype).reshape(size(x)).requires_grad_()
+            loss = program(x, y).sin().sum()
+            require(loss.requires_grad, "the loss does not require grad, though the other operand does")
+            loss.backward()
+            require(y.grad is not None, "no gradient arrives at the other operand")
+            return y.grad  # type: ignore[return-value]
+
+        want = [trial.of_dense(grad_of, value) for value in trial.values()]
+        trial.agrees(grad_of(trial.make()), want, "the gradient of the other operand")
+
+
+for _name in OTHER_OPERANDS:
+    _other_operand(_name)
 
 
 def _tangent(name: str, tangent: Callable[[torch.Tensor], torch.Tensor]) -> None:
@@ -99,6 +138,34 @@ def with_other_contexts(trial: Trial) -> list[tuple[str, torch.Tensor]]:
     if not found:
         raise DoesNotApply("no parameter of make gives the same size and dtype with another context")
     return found
+
+
+_OF_TWO: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "x + y": lambda x, y: x + y,
+    "y - x": lambda x, y: y - x,
+    "x * y": lambda x, y: x * y,
+    "x @ y.T": lambda x, y: x @ y.mT,
+    "cat([x, y])": lambda x, y: torch.cat([x, y]),
+    "cat([y, x])": lambda x, y: torch.cat([y, x]),
+    "stack([x, y])": lambda x, y: torch.stack([x, y]),
+    "where(y > 0, x, y)": lambda x, y: torch.where(y > 0, x, y),
+    "x.clone().copy_(y)": lambda x, y: x.clone().copy_(y),
+    "y.clone().add_(x)": lambda x, y: y.clone().add_(x),
+}
+
+
+@CLAUSES.add(27, "S", "another context", "an operator on tensors of two contexts means what it means on dense ones")
+def _another_context(trial: Trial) -> None:
+    for what, other in with_other_contexts(trial):
+        for name, program in _OF_TWO.items():
+            want = [program(*pair) for pair in zip(trial.values(), trial.read(other), strict=True)]
+            try:
+                with torch.no_grad():
+                    made = program(trial.make(), other)
+            except Exception as error:  # which operators a class offers is its own affair
+                pass_on_interruption(error)
+                continue
+            trial.holds(made, want, f"{name}, with y of {what},")
 
 
 def twice_backward(program: Program, tensor: torch.Tensor, tangent: torch.Tensor) -> torch.Tensor:

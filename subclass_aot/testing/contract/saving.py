@@ -14,7 +14,7 @@ from torch import nn
 
 from subclass_aot._stack import pass_on_interruption
 from subclass_aot.testing.contract.clause import Clauses
-from subclass_aot.testing.contract.trial import DoesNotApply, Trial, flattened, require, size_of, storages
+from subclass_aot.testing.contract.trial import DoesNotApply, Trial, flattened, inner_of, require, size_of, storages
 
 CLAUSES = Clauses()
 
@@ -96,6 +96,26 @@ def _to_dtype(trial: Trial) -> None:
     coarse = _module(trial.make()).to(torch.bfloat16)
     require(coarse.weight.dtype == torch.bfloat16, f"it has {coarse.weight.dtype}, not bfloat16")
     trial.agrees(coarse.weight, [value.to(torch.bfloat16) for value in trial.values()], "the parameter in bfloat16")
+
+
+_MOVES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    'x.to("meta")': lambda x: x.to("meta"),
+    'x.to("meta", copy=True)': lambda x: x.to("meta", copy=True),
+    'Module.to("meta")': lambda x: _module(x).to("meta").weight,
+}
+
+
+@CLAUSES.add(38, "S", "to(device)", "a move takes all inner tensors to the device, and leaves the tensor where it is")
+def _to_device(trial: Trial) -> None:
+    for what, program in _MOVES.items():
+        tensor = trial.make()
+        moved = program(tensor)
+        require(moved.device.type == "meta", f"after {what} it is on {moved.device}, not on meta")
+        for name, part in inner_of(moved).items() if isinstance(moved, trial.cls) else ():
+            if isinstance(part, torch.Tensor):
+                require(part.device.type == "meta", f"after {what} its {name} is on {part.device}, not on meta")
+        require(moved.shape == tensor.shape and moved.dtype == tensor.dtype, f"{what} changes size or dtype")
+    trial.agrees(tensor, trial.values(), "what was moved")
 
 
 def _loading(name: str, assign: bool) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
+import torch.nn.utils.parametrize
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -81,7 +85,48 @@ _TRANSFORMS: dict[str, Program] = {
     "checkpoint": lambda x: checkpoint(lambda w: (w * w).sin(), x, use_reentrant=False),
     "inference_mode": torch.inference_mode()(lambda x: x * 2),
     "autocast": lambda x: _autocast(x),
+    "func.vjp": lambda x: torch.func.vjp(lambda w: w * 2, x)[0],
+    "func.functional_call": lambda x: torch.func.functional_call(_Twice(x), {"weight": x}, ()),
+    "threads": lambda x: _in_thread(lambda: x * 2 + x),
+    "deepcopy of a module": lambda x: copy.deepcopy(_Twice(x))(),
+    "parametrize": lambda x: _parametrized(x),
+    "module hooks": lambda x: _hooked(x),
 }
+
+
+class _Twice(nn.Module):
+    """A module that has the tensor as its parameter."""
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(weight.detach(), requires_grad=False)
+
+    def forward(self) -> torch.Tensor:
+        return self.weight * 2
+
+
+class _Negative(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return -x
+
+
+def _in_thread(program: Callable[[], torch.Tensor]) -> torch.Tensor:
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(program).result()
+
+
+def _parametrized(x: torch.Tensor) -> torch.Tensor:
+    module = _Twice(x)
+    nn.utils.parametrize.register_parametrization(module, "weight", _Negative(), unsafe=True)
+    result: torch.Tensor = module()
+    return result
+
+
+def _hooked(x: torch.Tensor) -> torch.Tensor:
+    module = _Twice(x)
+    module.register_forward_hook(lambda module, args, result: result + 1)
+    result: torch.Tensor = module()
+    return result
 
 
 def _autocast(x: torch.Tensor) -> torch.Tensor:

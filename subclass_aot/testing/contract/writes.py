@@ -14,6 +14,11 @@ WHOLE: dict[str, Program] = {
     "x.mul_(2)": lambda x: x.mul_(2),
     "x.add_(dense)": lambda x: x.add_(torch.ones(x.shape, dtype=x.dtype, device=x.device)),
     "x.zero_()": lambda x: x.zero_(),
+    "x.sub_(dense, alpha=2)": lambda x: x.sub_(torch.ones(x.shape, dtype=x.dtype, device=x.device), alpha=2),
+    "x.div_(3)": lambda x: x.div_(3),
+    "x.fill_(0.5)": lambda x: x.fill_(0.5),
+    "x.clamp_(max=0.25)": lambda x: x.clamp_(max=0.25),
+    "x.mul_(x)": lambda x: x.mul_(x),
     "x.copy_(dense)": lambda x: x.copy_(torch.linspace(-1, 1, x.shape[-1], dtype=x.dtype, device=x.device)),
 }
 """Programs that write all of a tensor, and return it."""
@@ -58,8 +63,31 @@ def _part(name: str, program: Program) -> None:
             trial.holds(tensor, want, "the whole tensor")
 
 
+_AS_OPERATORS: dict[str, Program] = {
+    "x.mul_(2)": lambda x: torch.ops.aten.mul_.Tensor(x, 2),
+    "x.add_(dense)": lambda x: torch.ops.aten.add_.Tensor(x, torch.ones(x.shape, dtype=x.dtype, device=x.device)),
+    "x.zero_()": lambda x: torch.ops.aten.zero_.default(x),
+    "x.copy_(dense)": lambda x: torch.ops.aten.copy_.default(x, torch.ones(x.shape, dtype=x.dtype, device=x.device)),
+    "x.fill_(0.5)": lambda x: torch.ops.aten.fill_.Scalar(x, 0.5),
+}
+"""Writes by operator: a method of a tensor returns the tensor, whatever its class returns."""
+
+
+def _in_inference_mode(name: str, program: Program) -> None:
+    @CLAUSES.add(23, "S", f"{name} in inference mode", "a write there returns the tensor, and leaves the values")
+    def _(trial: Trial) -> None:
+        with torch.inference_mode():
+            tensor, want = _written(trial)
+            for value in want:
+                trial.of_dense(program, value)
+            require(program(tensor) is tensor, "it returns another object")
+            trial.holds(tensor, want, "the tensor")
+
+
 for _name, _program in WHOLE.items():
     _whole(_name, _program)
+for _name, _program in _AS_OPERATORS.items():
+    _in_inference_mode(_name, _program)
 for _name, _program in PARTS.items():
     _part(_name, _program)
 

@@ -14,23 +14,16 @@ from subclass_aot.testing import check_subclass
 
 aten: Any = torch.ops.aten
 
+_PRODUCTS = ("x @ x.T", "x @ dense", "dense @ x", "linear", "linear with bias")
+_OPERANDS = ("linear", "linear with bias", "bias", "x @ y", "y @ x", "embedding of a product")
+
 PRODUCTS = {
     (number, name): "products see the rounded weight"
     for number, name in [
-        *[(25, f"{name} in inference mode") for name in ("linear", "x @ x.T")],
+        *[(25, f"{name} in inference mode") for name in _PRODUCTS],
+        *[(27, name) for name in (*_PRODUCTS, "drawn calls", "other forms")],
         (32, "gradient of linear"),
-        *[
-            (27, name)
-            for name in (
-                "x @ x.T",
-                "x @ dense",
-                "dense @ x",
-                "linear",
-                "linear with bias",
-                "drawn calls",
-                "other forms",
-            )
-        ],
+        *[(32, f"other operand of {name}") for name in _OPERANDS],
     ]
 }
 

@@ -14,6 +14,7 @@ import collections
 import copy
 import functools
 import linecache
+import re
 import sys
 import time
 import types
@@ -71,18 +72,23 @@ class Outcome:
     first: str
 
 
-def mutants() -> Iterator[Mutant]:
-    """Yields all mutants, in the order of the source."""
-    tree = ast.parse(SOURCE)
+@functools.cache
+def mutants() -> tuple[Mutant, ...]:
+    """Returns all mutants, in the order of the source."""
+    return tuple(_mutants(ast.parse(SOURCE)))
+
+
+def _mutants(tree: ast.Module) -> Iterator[Mutant]:
     for maker, function in _functions(tree):
         before = ast.unparse(function)
         for place, node in enumerate(ast.walk(function)):
             for change in _CHANGES:
                 for variant in range(_MOST):
+                    if not change(copy.deepcopy(node), variant):
+                        break
                     mutated = copy.deepcopy(function)
                     other = next(node for at, node in enumerate(ast.walk(mutated)) if at == place)
-                    if not change(other, variant):
-                        break
+                    change(other, variant)
                     ast.fix_missing_locations(mutated)
                     try:
                         after = ast.unparse(mutated)
@@ -354,7 +360,35 @@ def run(every: int = 1, start: int = 0) -> list[Outcome]:
     return found
 
 
+def table(outcomes: Sequence[Outcome]) -> str:
+    """Returns what came of the mutants of each class, and those that were missed, with reasons, as Markdown."""
+    lines = [
+        "| class | mutants | found | raise by name | missed | do the same | named at once, of the found |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for maker in (*MAKERS, "all"):
+        mine = [each for each in outcomes if maker in (each.mutant.maker, "all")]
+        same = sum(each.verdict == "missed" and reason(each.mutant) != "" for each in mine)
+        counts = collections.Counter(each.verdict for each in mine)
+        named = sum(each.verdict == "found" and each.is_named for each in mine)
+        share = f"{100 * named // max(counts['found'], 1)}%"
+        numbers = [len(mine), counts["found"], counts["raises"], counts["missed"] - same, same, share]
+        lines.append(f"| {maker.capitalize()} | {' | '.join(map(str, numbers))} |")
+    lines.append("")
+    for each in outcomes:
+        if each.verdict == "missed":
+            lines.append(f"- `{each.mutant}`: {reason(each.mutant) or 'missed'}")
+    return "\n".join(lines)
+
+
+EQUIVALENT: tuple[tuple[str, str], ...] = ()
+"""What a mutant does that is as right as the class, by a pattern of its text."""
+
+
+def reason(mutant: Mutant) -> str:
+    """Returns why a mutant does the same as the right class, or "" if it does not."""
+    return next((why for pattern, why in EQUIVALENT if re.search(pattern, str(mutant))), "")
+
+
 if __name__ == "__main__":
-    outcomes = run(*map(int, sys.argv[1:]))
-    counts = collections.Counter((o.verdict, o.is_named) for o in outcomes)
-    print(len(outcomes), counts)
+    print(table(run(*map(int, sys.argv[1:]))))

@@ -169,7 +169,7 @@ class Sum(torch.Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if not all(issubclass(t, Sum) or t in (torch.Tensor, torch.nn.Parameter) for t in types):
+        if any(hasattr(other, "__tensor_flatten__") and not issubclass(other, Sum) for other in types):
             return NotImplemented
         kwargs = kwargs or {}
         if func in EACH:
@@ -186,11 +186,11 @@ class Sum(torch.Tensor):
             target.one.copy_(plain(source))
             target.two.zero_()
             return target
-        if func is aten.zero_.default:
+        if func is aten.zero_.default and isinstance(args[0], Sum):
             args[0].one.zero_()
             args[0].two.zero_()
             return args[0]
-        if func in WRITES:
+        if func in WRITES and isinstance(args[0], Sum):
             values = func(plain(args[0]).clone(), *map(plain, args[1:]), **kwargs)
             args[0].one.copy_(values)
             args[0].two.zero_()
@@ -269,7 +269,7 @@ class Coded(torch.Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if not all(issubclass(t, Coded) or t in (torch.Tensor, torch.nn.Parameter) for t in types):
+        if any(hasattr(other, "__tensor_flatten__") and not issubclass(other, Coded) for other in types):
             return NotImplemented
         kwargs = kwargs or {}
         if func in cls.RULES:
@@ -403,7 +403,7 @@ class Halves(torch.Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if not all(issubclass(t, Halves) or t in (torch.Tensor, torch.nn.Parameter) for t in types):
+        if any(hasattr(other, "__tensor_flatten__") and not issubclass(other, Halves) for other in types):
             return NotImplemented
         kwargs = kwargs or {}
         if func in PARTS:

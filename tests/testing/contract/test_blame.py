@@ -67,11 +67,18 @@ def test_parts_are_noted_by_themselves_and_what_raises_is_not() -> None:
     with pytest.raises(KeyError):
         watch.check(lambda: {}["a"])
     assert [run.is_broken for run in watch.runs] == [False, True]
-    assert sys.getprofile() is None
+    assert sys.gettrace() is None
+
+
+def test_the_line_that_runs_in_what_is_broken_is_named() -> None:
+    method = Method("__torch_dispatch__", "method", "b.py", 1)
+    runs = [Run(True, frozenset([(method, 2), (method, 5)])), Run(False, frozenset([(method, 2), (method, 7)]))]
+    ((found, _),) = suspects(runs)
+    assert found == method and str(found) == "`__torch_dispatch__` (b.py:5)"
 
 
 def test_of_two_that_are_as_suspicious_the_rule_comes_first() -> None:
     method, rule = Method("a", "method", "b.py", 1), Method("aten.c", "rule", "b.py", 2)
-    assert [each.name for each, _ in suspects([Run(True, frozenset([method, rule]))])] == ["aten.c", "a"]
-    assert suspects([Run(False, frozenset([method]))]) == []
+    assert [each.name for each, _ in suspects([Run(True, frozenset([(method, 1), (rule, 2)]))])] == ["aten.c", "a"]
+    assert suspects([Run(False, frozenset([(method, 1)]))]) == []
     assert str(rule) == "the rule for aten.c (b.py:2)" and str(method) == "`a` (b.py:1)"

@@ -382,3 +382,96 @@ class ShareMemory(Held):
     """
 
     share_memory_ = torch.Tensor.share_memory_
+
+
+class LosesAttribute(Held):
+    """A slice has not the attribute that an instance has.
+
+    Clauses:
+        10 attributes
+    """
+
+    def __init__(self, held: torch.Tensor, note: Any = "", scale: float | None = 1.0) -> None:
+        super().__init__(held, note)
+        if scale is not None:
+            self.scale = scale
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = super().__torch_dispatch__(func, types, args, kwargs)
+        if func is aten.slice.Tensor:
+            del out.scale
+        return out
+
+
+class StepsByOne(Held):
+    """A slice forgets its step.
+
+    Clauses:
+        22 x[::2]
+        22 x[1::2]
+        22 x[..., ::2]
+    """
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return super().__torch_dispatch__(func, types, args[:4] if func is aten.slice.Tensor else args, kwargs)
+
+
+class NewInInference(Held):
+    """In inference mode a write gives another object.
+
+    Clauses:
+        23 x.mul_(2) in inference mode
+    """
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = super().__torch_dispatch__(func, types, args, kwargs)
+        return cls(out.held) if func is aten.mul_.Tensor and torch.is_inference_mode_enabled() else out
+
+
+class LinearWithoutBias(Held):
+    """In inference mode linear forgets the bias.
+
+    Clauses:
+        25 linear with bias in inference mode
+    Also: 27
+    """
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return super().__torch_dispatch__(func, types, args[:2] if func is aten.linear.default else args, kwargs)
+
+
+class CutsOthers(Held):
+    """A product by `__torch_function__` runs without autograd.
+
+    Clauses:
+        32 other operand of linear
+        32 gradient of linear
+    Also: 32
+    """
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        with torch._C.DisableTorchFunctionSubclass():
+            if func is torch.nn.functional.linear:
+                with torch.no_grad():
+                    return func(*args, **(kwargs or {}))
+            return func(*args, **(kwargs or {}))
+
+
+class Slips(Held):
+    """Its own code fails where it should do something, or refuse it.
+
+    Clauses:
+        27 x.sum(0)
+    Also: 27
+    """
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is aten.sum.dim_IntList:
+            return cls.missing(args[0])  # type: ignore[attr-defined]
+        return super().__torch_dispatch__(func, types, args, kwargs)

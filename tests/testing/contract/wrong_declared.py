@@ -302,3 +302,47 @@ def _div(one: Any, other: Any) -> torch.Tensor:
     if isinstance(one, SecondIsFirst):
         return one.to_plain() / (other.to_plain() if isinstance(other, SecondIsFirst) else other)
     return other.to_plain() / one  # type: ignore[no-any-return]
+
+
+class MovesOne(Scaled):
+    """A move leaves the scale where it is.
+
+    Clauses:
+        38 to(device)
+    """
+
+
+@MovesOne.implements(aten._to_copy.default)
+def _(x: Any, dtype: Any = None, device: Any = None, **kwargs: Any) -> Any:
+    scale = x.scale.to(dtype or x.scale.dtype, copy=True)
+    return MovesOne(x.codes.to(device=device, dtype=dtype, copy=True), scale)
+
+
+class ForgetsAlpha(Scaled):
+    """A sum of two of them forgets `alpha`, and one with a dense tensor does not.
+
+    Clauses:
+        27 drawn calls
+    """
+
+
+@ForgetsAlpha.implements(aten.add.Tensor)
+def _(a: Any, b: Any, *, alpha: float = 1) -> Any:
+    if isinstance(a, ForgetsAlpha) and isinstance(b, ForgetsAlpha):
+        return a.to_plain() + b.to_plain()
+    return NotImplemented
+
+
+class FirstContext(Signed):
+    """Of two signs `cat` takes the first.
+
+    Clauses:
+        27 another context
+    """
+
+
+@FirstContext.implements(aten.cat.default)
+def _(tensors: Any, dim: int = 0) -> Any:
+    if not all(isinstance(each, FirstContext) for each in tensors):
+        return NotImplemented
+    return FirstContext(torch.cat([each.codes for each in tensors], dim), tensors[0].negated)
