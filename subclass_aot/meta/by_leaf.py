@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Iterable
 from typing import Any
 
 import optree
 
+from subclass_aot.meta.storage import Storage
 from subclass_aot.meta.tensor import MetaTensor
 
 
 class ByLeaf(dict[int, tuple["weakref.ref[MetaTensor]", Any]]):
     """By `id`, something for each of some leaves, for as long as the leaf lives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sharing: dict[int, set[int]] = {}  # by the id of a storage, the ids of the leaves that have it
 
     def of(self, leaf: MetaTensor) -> Any:
         """Returns what was noted of a leaf, or None."""
@@ -21,14 +26,23 @@ class ByLeaf(dict[int, tuple["weakref.ref[MetaTensor]", Any]]):
 
     def note(self, leaf: MetaTensor, value: object) -> None:
         """Notes something of a leaf."""
-        key = id(leaf)
-        self[key] = weakref.ref(leaf, lambda _: self.pop(key, None)), value
+        key, storage = id(leaf), id(Storage.of(leaf))
 
-    def forget(self, which: Callable[[MetaTensor], bool]) -> None:
-        """Forgets what was noted of some leaves."""
-        for key, (reference, _) in list(self.items()):
-            leaf = reference()
-            if leaf is None or which(leaf):
+        def forget(_: object) -> None:
+            self.pop(key, None)
+            sharing = self._sharing.get(storage)
+            if sharing is not None:
+                sharing.discard(key)
+                if not sharing:
+                    del self._sharing[storage]
+
+        self[key] = weakref.ref(leaf, forget), value
+        self._sharing.setdefault(storage, set()).add(key)
+
+    def forget(self, leaves: Iterable[MetaTensor]) -> None:
+        """Forgets what was noted of some leaves, and of all that share memory with them."""
+        for leaf in leaves:
+            for key in (id(leaf), *self._sharing.pop(id(Storage.of(leaf)), ())):
                 self.pop(key, None)
 
 

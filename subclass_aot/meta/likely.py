@@ -12,7 +12,6 @@ import torch
 
 from subclass_aot._torch.operators import Operator
 from subclass_aot.meta.by_leaf import ByLeaf, leaves_of
-from subclass_aot.meta.storage import Storage
 from subclass_aot.meta.tensor import MetaTensor
 from subclass_aot.operators import argument_at, effects_of
 
@@ -43,11 +42,8 @@ class Likely:
         What is written is a mask again, of which nobody knows more.
         """
         packet = func.overloadpacket
-        written = {
-            Storage.of(x) for x in leaves_of([argument_at(place, args, kwargs) for place in effects_of(func).writes])
-        }
-        if written:
-            self._noted.forget(lambda leaf: Storage.of(leaf) in written)
+        for place in effects_of(func).writes:
+            self._noted.forget(leaves_of(argument_at(place, args, kwargs)))
         if packet in _UNSCALING:  # gradients are finite
             self._note(args[1], 0.0)
         elif type(result) is MetaTensor:

@@ -341,5 +341,4 @@ class DataFree(Stream):
 
     def _forget(self, written: object) -> None:
         """Forgets the known values of what shares memory with a leaf, or with several."""
-        written_storages = {Storage.of(x) for x in leaves_of(written)}
-        self._values.forget(lambda leaf: Storage.of(leaf) in written_storages)
+        self._values.forget(leaves_of(written))

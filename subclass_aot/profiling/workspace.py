@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -24,7 +25,8 @@ def workspace_of(operation: Operation) -> tuple[int, str]:
 
     On a CPU, a factor that neither has contiguous rows nor contiguous columns is copied for the library that
     multiplies matrices; an expanded gradient, as that of a sum, is one. A recurrent layer packs its weights, and has
-    the gates of all words at once. For convolutions, see `convolutions.py`.
+    the gates of all words at once. What is summed up in another dtype is converted before, as a mask that is counted.
+    For convolutions, see `convolutions.py`.
 
     Args:
         operation: Any operator that has run.
@@ -36,9 +38,50 @@ def workspace_of(operation: Operation) -> tuple[int, str]:
         return _of_recurrent(operation), BY_FORMULA
     if func.overloadpacket in _OF_CUDNN:
         return 0, _OF_CUDNN[func.overloadpacket]
+    of_kernel = _OF_KERNELS.get(func.overloadpacket)
+    if of_kernel is not None:
+        x = operation.args[0]
+        return (of_kernel(operation, x) if x.device.type == "cpu" else 0), ""
     factors = [operation.args[i] for i in _FACTORS.get(func, ())]
     return sum(x.nbytes for x in factors if x.device.type == "cpu" and _is_copied(x)), ""
 
+
+def _converted(operation: Operation, x: torch.Tensor) -> int:
+    """Returns the bytes of a tensor in the dtype of the result; means of short numbers are taken in float32."""
+    dtype = operation.result.dtype
+    if operation.func.overloadpacket is _aten.mean and dtype.itemsize < 4:
+        dtype = torch.float32
+    return 0 if dtype is x.dtype else x.numel() * dtype.itemsize
+
+
+def _as_flags(operation: Operation, x: torch.Tensor) -> int:
+    return 0 if x.dtype is torch.bool else x.numel()
+
+
+def _copied_in_between(operation: Operation, x: torch.Tensor) -> int:
+    """Returns the bytes of what a roll along one dim gives to that along the next."""
+    shifts = operation.args[1]
+    return x.nbytes if isinstance(shifts, list | tuple) and len(shifts) > 1 else 0
+
+
+def _packed(*places: int) -> Callable[[Operation, Any], int]:
+    """Returns what gives the bytes of the copies of arguments that are not packed."""
+    return lambda operation, _: sum(operation.args[i].nbytes for i in places if not operation.args[i].is_contiguous())
+
+
+_OF_KERNELS: dict[Any, Callable[[Operation, Any], int]] = {
+    **{
+        getattr(_aten, name): _converted
+        for name in ("sum", "mean", "prod", "nansum", "cumsum", "cumprod", "linalg_vector_norm")
+    },
+    _aten.all: _as_flags,
+    _aten.any: _as_flags,
+    _aten.roll: _copied_in_between,
+    _aten.logsumexp: lambda operation, x: x.nbytes,
+    _aten.native_layer_norm: _packed(0),
+    _aten.native_layer_norm_backward: _packed(0, 1),
+}
+"""What kernels on a CPU copy of their arguments, of which the first is a tensor."""
 
 _OF_CUDNN = {
     _aten._cudnn_rnn: "cuDNN, and the reserve that it keeps for backward",

@@ -124,6 +124,7 @@ NOT_TOLD = {
 """Operators that are not compiled, each with the reason; `tests/op_db/failures.toml` has them, too."""
 OF_MEMORY = (
     "as_strided",
+    "batch_norm",
     "ctc_loss",
     "native_group_norm",
     "ormqr",
@@ -162,7 +163,11 @@ def check_nodes(layouts: Iterable[str], part: int, dtype: torch.dtype = torch.fl
             args, kwargs = optree.tree_map(laid_out, tree, none_is_leaf=True)
             if runs(op.op, args, kwargs):
                 args, kwargs = optree.tree_map(laid_out, tree, none_is_leaf=True)  # some are written
-                found += [f"{op.full_name}, {layout}: {what}" for what in wrong_nodes(op.op, args, kwargs)]
+                try:
+                    wrong = wrong_nodes(op.op, args, kwargs)
+                except DataDependentError:  # as where a mask says what is put, and the gradient of it is taken
+                    continue
+                found += [f"{op.full_name}, {layout}: {what}" for what in wrong]
                 tried += 1
     assert not found
     assert tried > (20 if dtype.is_floating_point else 5)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 import subclass_aot as sa
 from subclass_aot.profiling.allocator import real_peak
@@ -25,6 +26,32 @@ def test_products_take_what_the_allocator_says(name: str) -> None:
     program, args = PROGRAMS[name]
     base = sum(x.untyped_storage().nbytes() for x in args)
     assert sa.profile(program, *args).peak == pytest.approx(real_peak(lambda: program(*args), base), rel=0.005)
+
+
+MASK, SHORT = torch.rand(64, 1000) > 0.5, torch.randn(64, 1000).bfloat16()
+REDUCTIONS: dict[str, tuple[Callable[..., torch.Tensor], torch.Tensor]] = {
+    "a mask": (torch.sum, MASK),
+    "a mask, in rows": (lambda x: x.sum(-1, dtype=torch.float32), MASK),
+    "short numbers": (lambda x: x.sum(-1), SHORT),
+    "short numbers, in float32": (lambda x: x.sum(-1, dtype=torch.float32), SHORT),
+    "a mean": (torch.mean, SHORT),
+    "a product": (torch.prod, MASK),
+    "positions": (lambda x: x.cumsum(1), MASK),
+    "a norm": (lambda x: torch.linalg.vector_norm(x, 2, 1, dtype=torch.float32), SHORT),
+    "a check": (torch.all, SHORT),
+    "a check of a mask": (torch.any, MASK),
+    "exponentials": (lambda x: x.logsumexp(1), torch.randn(64, 1000)),
+    "a norm of columns": (lambda x: F.layer_norm(x.view(64, 40, 25).mT, (40,)), torch.randn(64, 1000)),
+    "two dims": (lambda x: x.view(8, 8, 1000).roll((1, 2), (0, 1)), SHORT),
+    "one dim": (lambda x: x.roll(1, 1), SHORT),
+}
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_what_a_kernel_copies_counts(name: str) -> None:
+    program, x = REDUCTIONS[name]
+    real = real_peak(lambda: program(x), x.nbytes)
+    assert sa.profile(program, x).peak == pytest.approx(real, rel=0.002)
 
 
 @pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="oneDNN runs these layers where it is there")

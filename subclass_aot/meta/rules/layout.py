@@ -145,6 +145,8 @@ _follow(
     _aten.relu6.default,
     _aten.sort.default,
     _aten.sort.stable,
+    _aten._unsafe_masked_index_put_accumulate.default,
+    _aten.zero.default,
 )
 _follow(_like(1), _aten.binary_cross_entropy_backward.default)
 _follow(

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import subclass_aot as sa
-from subclass_aot import Spec
+from subclass_aot import MetaTensor, Spec
 from subclass_aot.meta.infer import infer
 from tests.meta.rule_check import check, columns_first, spec_of
 
@@ -143,3 +143,17 @@ def test_one_channel_scaled_up_stays_in_channels_last(device: str) -> None:
     with sa.meta(device):
         x = torch.empty_strided((2, 1, 4, 4), (16, 1, 4, 1))
         assert torch.nn.functional.interpolate(x, (3, 3), mode="bicubic").stride() == (9, 1, 3, 1)
+
+
+@pytest.mark.parametrize(("size", "stride"), [((5, 1, 5), (5, 1, 1)), ((5, 1), (1, 5)), ((5, 1), (1, 1))])
+def test_steps_along_dims_of_one_place(size: tuple[int, ...], stride: tuple[int, ...]) -> None:
+    """Nobody goes there; they are as kernels give them nevertheless."""
+    x = torch.zeros(25).as_strided(size, stride)
+    like = MetaTensor.like(x)
+    assert torch.ops.aten.zero(like).stride() == torch.ops.aten.zero(x).stride()
+    if len(size) == 2:
+        mask, places, values = torch.ones(size, dtype=torch.bool), torch.zeros(size, dtype=torch.long), torch.ones(size)
+        put = torch.ops.aten._unsafe_masked_index_put_accumulate
+        expected = put(x, mask, [places, places], values)
+        told = put(like, MetaTensor.like(mask), [MetaTensor.like(places)] * 2, MetaTensor.like(values))
+        assert told.stride() == expected.stride()

@@ -21,6 +21,7 @@ from torchao.quantization import (
 from torchao.quantization.granularity import PerGroup
 from torchao.quantization.quantize_.workflows.nf4.nf4_tensor import to_nf4
 
+import subclass_aot as sa
 from subclass_aot import aot_compile
 from tests.models.architectures import ARCHITECTURES, make
 from tests.models.checks import check_generation, check_inference, check_joint, check_training
@@ -135,3 +136,16 @@ def test_export(weights: str) -> None:
 @pytest.mark.parametrize("weights", WEIGHTS)
 def test_transforms(weights: str) -> None:
     check_transforms(quantized("LlamaForCausalLM", WEIGHTS[weights]))
+
+
+def test_what_a_model_costs() -> None:
+    """The peak is that of a real run, and the bytes that weights hold are those of what is within."""
+    for config, itemsize in ((WEIGHTS["int8"], 1), (WEIGHTS["float8"], 1), (ACTIVATIONS["int8"], 1)):
+        model: Any = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.GELU(), torch.nn.Linear(512, 256))
+        quantize_(model, config)
+        x = torch.randn(64, 256)
+        report = sa.profile(lambda model, x: model(x).sum().backward(), model, x.requires_grad_())
+        held = {each.name: each.held for each in report.wrappers}
+        assert held["0.weight"] == pytest.approx(256 * 512 * itemsize, rel=0.05)
+        assert report.flops("forward") == 2 * 2 * 64 * 256 * 512
+        assert report.check().peak == pytest.approx(report.peak, rel=0.001)
