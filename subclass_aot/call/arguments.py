@@ -84,11 +84,19 @@ class Arguments:
             TraceError: A tensor is sparse, or has another layout without strides.
         """
         leaves, treespec = flatten_around_tensor_keys((args, kwargs))
+        objects = Objects(extras=partial(extras_of, with_grad=with_grad), changing=changing)
+        found = Arguments._walk(leaves, treespec, (*parts_of(fn), *keys_of(treespec)), objects)
+        twice = reached_twice((args, kwargs), objects)
+        return dataclasses.replace(found, with_grad=with_grad, passed_twice=twice)
+
+    @staticmethod
+    def _walk(
+        leaves: Sequence[Any], treespec: optree.PyTreeSpec, held: tuple[tuple[str, Any], ...], objects: Objects
+    ) -> Arguments:
+        """Walks all that a call reaches."""
         paths = [path_of(accessor) for accessor in treespec.accessors()]
         places: list[Place] = []
         tensors: list[torch.Tensor] = []
-        objects = Objects(extras=partial(extras_of, with_grad=with_grad), changing=changing)
-        held = (*parts_of(fn), *keys_of(treespec))
         for name, part in held:
             objects.root(part, name, True)
         # The order of places says which path a tensor has that stands in several: arguments first, then modules.
@@ -113,10 +121,31 @@ class Arguments:
             _refuse_layout(at.path, tensor)
             refuse_unknown_parts(at.path, tensor)
         values, value_at = _once(tensors)
-        return Arguments(
-            treespec, leaves, tuple(places), values, value_at, tuple(modules), objects, held, with_grad,
-            reached_twice((args, kwargs), objects),
-        )  # fmt: skip
+        return Arguments(treespec, leaves, tuple(places), values, value_at, tuple(modules), objects, held)
+
+    def counting(self, names: Mapping[str, Collection[str]]) -> Arguments:
+        """Removes attributes of tensors that do not count, and what only these lead to.
+
+        Args:
+            names: Those that count, by the path of the tensor; of any other, all do.
+        """
+        counts: dict[int, Collection[str]] = {}
+        for holder in self.objects.holders if names else ():
+            if isinstance(holder.value, torch.Tensor):
+                known = names.get(self.path_of(self.position_of(holder)))
+                there = [key for table, entries in holder.tables if table.kind == "attributes" for key, _ in entries]
+                if known is not None and not set(known).issuperset(there):
+                    counts[id(holder.value)] = known
+        if not counts:
+            return self
+        objects = Objects(extras=partial(_extras_among, counts, self.with_grad), changing=self.changing)
+        found = Arguments._walk(self.leaves, self.treespec, self.held, objects)
+        # The order is that of `self`. What stands for a number, or is the state of a generator, is another tensor now.
+        order: dict[object, int] = {self.path_of(i): i for i in range(len(self.values))}
+        order |= {id(value): i for i, value in enumerate(self.values)}
+        ranks = [order.get(id(value), order.get(found.path_of(i), i)) for i, value in enumerate(found.values)]
+        found = found._in_order(ranks)
+        return dataclasses.replace(found, with_grad=self.with_grad, passed_twice=self.passed_twice)
 
     @property
     def placed(self) -> Iterable[tuple[Place, int]]:
@@ -136,13 +165,10 @@ class Arguments:
     def is_flat(self) -> bool:
         """Whether the arguments are tensors one by one, with no structure around them and no keywords."""
         nodes = self.treespec.num_nodes - self.treespec.num_leaves
-        return (
-            nodes == 3
-            and all(isinstance(x, torch.Tensor) for x in self.leaves)
-            and not any(
-                isinstance(entry, optree.MappingEntry) for accessor in self.treespec.accessors() for entry in accessor
-            )
-        )
+        if nodes != 3 or not all([isinstance(x, torch.Tensor) for x in self.leaves]):
+            return False
+        entries = [entry for accessor in self.treespec.accessors() for entry in accessor]
+        return not any([isinstance(entry, optree.MappingEntry) for entry in entries])
 
     @property
     def flatten(self) -> Callable[[Any], tuple[list[Any], optree.PyTreeSpec]] | None:
@@ -156,10 +182,14 @@ class Arguments:
             place = self._first_places[i]
             if isinstance(place, ModulePlace):
                 rank[i] = 0 if place.table == _torch.modules.PARAMETERS else 1
-        order = sorted(range(len(self.values)), key=rank.__getitem__)
+        return self._in_order(rank)
+
+    def _in_order(self, ranks: Sequence[int]) -> Arguments:
+        """Puts values into another order, by the rank of each."""
+        order = sorted(range(len(self.values)), key=ranks.__getitem__)
         now_at = {before: now for now, before in enumerate(order)}
-        values = tuple(self.values[i] for i in order)
-        return dataclasses.replace(self, values=values, value_at=tuple(now_at[i] for i in self.value_at))
+        values = tuple([self.values[i] for i in order])
+        return dataclasses.replace(self, values=values, value_at=tuple([now_at[i] for i in self.value_at]))
 
     def with_views(self, paths: Collection[str]) -> Arguments:
         """Takes the tensors at `paths` for views: what they are views of is among the values in their place."""
@@ -168,16 +198,16 @@ class Arguments:
         to_views = [self.path_of(i) in paths for i in range(len(self.values))]
         stand_ins = [autograd_base(v) if is_view else v for v, is_view in zip(self.values, to_views, strict=True)]
         values = tuple({id(v): v for v in stand_ins}.values())
-        views = tuple(v for v, is_view in zip(self.values, to_views, strict=True) if is_view)
+        views = tuple([v for v, is_view in zip(self.values, to_views, strict=True) if is_view])
         position = {id(v): i for i, v in enumerate((*values, *views))}
-        value_at = tuple(position[id(self.values[i])] for i in self.value_at)
+        value_at = tuple([position[id(self.values[i])] for i in self.value_at])
         return dataclasses.replace(self, values=values, views=views, value_at=value_at)
 
     @cached_property
     def view_of(self) -> tuple[int, ...]:
         """For each of `views`, the position in `values` of what it is a view of."""
         position = {id(v): i for i, v in enumerate(self.values)}
-        return tuple(position[id(autograd_base(v))] for v in self.views)
+        return tuple([position[id(autograd_base(v))] for v in self.views])
 
     @property
     def paths_of_views(self) -> tuple[str, ...]:
@@ -214,7 +244,7 @@ class Arguments:
     @property
     def changing(self) -> tuple[str, ...]:
         """The paths of numbers that are symbols."""
-        return tuple(held.path for held in self.objects.tensors if held.is_number)
+        return tuple([held.path for held in self.objects.tensors if held.is_number])
 
     @cached_property
     def held_at(self) -> tuple[int, ...]:
@@ -330,6 +360,17 @@ class Arguments:
         return seen
 
 
+def _extras_among(counts: Mapping[int, Collection[str]], with_grad: bool, tensor: torch.Tensor) -> list[Table]:
+    """Returns the tables of what a program put on a tensor, but for attributes that do not count."""
+    tables = extras_of(tensor, with_grad)
+    names = counts.get(id(tensor))
+    if names is None:
+        return tables
+    there = [name for name in names if name in vars(tensor)]
+    found = [dataclasses.replace(t, only=tuple(filter(t.has, there))) if t.kind == "attributes" else t for t in tables]
+    return [table for table in found if table.only != ()]
+
+
 def passed_twice(fn: Callable[..., Any] | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Mapping[int, str]:
     """Finds lists and dicts among the arguments of a call that are reached a second time: where, by their ids.
 
@@ -348,7 +389,7 @@ def _once(tensors: list[torch.Tensor]) -> tuple[tuple[torch.Tensor, ...], tuple[
     position: dict[int, int] = {}
     for tensor in tensors:
         position.setdefault(id(tensor), len(position))
-    return tuple({id(t): t for t in tensors}.values()), tuple(position[id(t)] for t in tensors)
+    return tuple({id(t): t for t in tensors}.values()), tuple([position[id(t)] for t in tensors])
 
 
 def _refuse_layout(path: str, tensor: torch.Tensor) -> None:

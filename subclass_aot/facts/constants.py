@@ -34,10 +34,12 @@ def digest_of(value: object) -> str | None:
         return None
 
 
+SMALL = 1 << 32
+"""Numbers below it are no hashes."""
+
+
 def hash_of(holder: object, number: int) -> Constant | None:
     """Keeps a number that is the hash of the object that holds it."""
-    if abs(number) < 1 << 32:
-        return None
     try:
         return Constant(number, HASH) if hash(holder) == number else None
     except Exception as error:  # of any class

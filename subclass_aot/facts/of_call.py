@@ -33,7 +33,8 @@ def facts_of(arguments: Arguments, state: Modes, scope: Scope = Scope()) -> Fact
         scope: What of it counts.
     """
     with read_once():
-        reader = _Reader(arguments.with_views(scope.views), state, scope)
+        counting = arguments.counting(dict(scope.absent))
+        reader = _Reader(counting.with_views(scope.views), state, scope)
         reader.read()
     return tuple(reader.found)
 
@@ -101,7 +102,7 @@ class _Reader:
         for name, part in arguments.held:
             if arguments.objects.position_of(part) is None:
                 self.found.append(Fact(name, Kind.VALUE, constant(part), False))
-        self.found += self.objects()
+        self.found += ObjectReader(arguments.objects, self.origins.objects, self.scope.written).read()
         if arguments.modules and any(_torch.modules.hooks_of_all):
             self.found.append(Fact("hooks of all modules", Kind.HOOKS, Hooks.of_all(), False))
         for path, module in arguments.modules:
@@ -112,16 +113,6 @@ class _Reader:
         if self.scope.lists:
             twice = tuple(sorted(arguments.passed_twice.values()))
             self.found.append(Fact("the lists and dicts that are passed twice", Kind.TWICE, twice))
-
-    def objects(self) -> list[Fact]:
-        """Lists what objects are and hold. Of some tensors, only the attributes that the scope names count."""
-        arguments, asked = self.arguments, dict(self.scope.absent)
-        holders = enumerate(arguments.objects.holders if asked else ())
-        tensors = (
-            (i, arguments.position_of(holder)) for i, holder in holders if isinstance(holder.value, torch.Tensor)
-        )
-        of_holders = {i: asked[position] for i, position in tensors if position in asked}
-        return ObjectReader(arguments.objects, self.origins.objects, self.scope.written, of_holders).read()
 
     def module(self, path: str, module: torch.nn.Module) -> None:
         """Notes what a module has by name; the tensors and the submodules have facts of their own."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 
-from subclass_aot.facts.constants import constant, hash_of
+from subclass_aot.facts.constants import SMALL, constant, hash_of
 from subclass_aot.facts.fact import Code, Constant, Fact, Hooks, Itself, Kind, Linked, Value
 from subclass_aot.objects import Entries, Holder, Objects, nodes
-from subclass_aot.tables import HOOKS, MODULE_TABLES, Table
+from subclass_aot.tables import ATOMS, HOOKS, MODULE_TABLES, Table
 
 
 class ObjectReader:
@@ -20,20 +20,12 @@ class ObjectReader:
         objects: The walk.
         of_call: Whether the arguments of a call lead to each object first, and not the function.
         written: The paths of objects into which the program puts something.
-        asked: The attributes of which only some count, by the position of the tensor that has them.
     """
 
-    def __init__(
-        self,
-        objects: Objects,
-        of_call: Sequence[bool],
-        written: Collection[str] = (),
-        asked: Mapping[int, Collection[object]] | None = None,
-    ) -> None:
+    def __init__(self, objects: Objects, of_call: Sequence[bool], written: Collection[str] = ()) -> None:
         self._objects = objects
         self._of_call = of_call
         self._written = written
-        self._asked = asked or {}
         self._linked = _links(objects, of_call)
         self._found: list[Fact] = []
 
@@ -60,14 +52,8 @@ class ObjectReader:
             self._found.append(Fact(path, Kind.LIMIT, constant(limit), of_call, label))
         if holder.only_grows:
             return
-        asked = self._asked.get(position)
         for table, entries in holder.tables:
-            if asked is None:
-                self._table(holder, table, entries, of_call, label)
-                continue
-            for key, node in entries:
-                if key in asked or table.kind != "attributes":
-                    self._node(path + table.step(key), node, of_call, f"{table.kind} of {label}, {key}")
+            self._table(holder, table, entries, of_call, label)
 
     def _table(self, holder: Holder, table: Table, entries: Entries, of_call: bool, label: str) -> None:
         """Notes what one table of an object holds."""
@@ -84,8 +70,9 @@ class ObjectReader:
         elif kind != "keys":
             in_order = kind in ("items", "weakly", *MODULE_TABLES)
             keys = [key for key, _ in entries if not isinstance(key, nodes.TensorAt)]
-            names = constant(tuple(keys)) if in_order else Constant(tuple(sorted(map(str, keys))))
-            self._found.append(Fact(path, Kind.KEYS, names, of_call, within))
+            names = tuple(keys) if in_order else tuple(sorted(map(str, keys)))
+            known = Constant(names) if ATOMS.issuperset(map(type, names)) else constant(names)
+            self._found.append(Fact(path, Kind.KEYS, known, of_call, within))
         for i, (key, node) in enumerate(entries):
             is_tensor = isinstance(key, nodes.TensorAt)
             where = f"{path}[{i}]" if is_tensor or kind in HOOKS else table.path(path, key)
@@ -93,7 +80,7 @@ class ObjectReader:
                 self._node(f"a key of {where}", key, of_call, f"{within}, {i}")
             at = f"{within}, {key if isinstance(key, str) else i}"  # attributes have no order that counts
             number = node.value if isinstance(node, nodes.ValueAt) else None
-            if type(number) is int and (told := hash_of(holder.value, number)) is not None:
+            if type(number) is int and abs(number) >= SMALL and (told := hash_of(holder.value, number)) is not None:
                 self._found.append(Fact(where, Kind.VALUE, told, of_call, at))
             else:
                 self._node(where, node, of_call, at)
@@ -115,8 +102,11 @@ class ObjectReader:
         kind = Kind.STANDS
         match node:
             case nodes.ValueAt(value=value):
-                is_code = issubclass(type(value), types.FunctionType | type)  # a weak proxy says that it is one
-                kind, found = (Kind.CODE, Code.of(value)) if is_code else (Kind.VALUE, constant(value))
+                cls = type(value)
+                if issubclass(cls, types.FunctionType | type):  # a weak proxy says that it is one
+                    kind, found = Kind.CODE, Code.of(value)
+                else:
+                    kind, found = Kind.VALUE, Constant(value) if cls in ATOMS else constant(value)
             case nodes.TensorAt():
                 found = "a tensor"
             case nodes.NumberAt():

@@ -25,7 +25,7 @@ class Scope(NamedTuple):
         differentiates: Whether autograd is on in the program, or after it.
         lists: Whether a call changes lists or dicts.
         written: The paths of objects into which the program puts something.
-        absent: The positions of tensors of whose attributes only a few count, and these. See Note [Absent attributes].
+        absent: The paths of tensors of whose attributes only a few count, and these. See Note [Absent attributes].
         beginnings: The tensors of which it counts where they begin, by their positions and the paths from there: those
             of which the program reads it, and wrappers that begin later than at zero, as results do that are made like
             one. None for all wrappers.
@@ -41,7 +41,7 @@ class Scope(NamedTuple):
     differentiates: bool = True
     lists: bool = True
     written: tuple[str, ...] = ()
-    absent: tuple[tuple[int, tuple[str, ...]], ...] = ()
+    absent: tuple[tuple[str, tuple[str, ...]], ...] = ()
     beginnings: tuple[tuple[int, str], ...] | None = None
     data: tuple[int, ...] = ()
     places: tuple[tuple[str, str], ...] = ()
@@ -50,6 +50,7 @@ class Scope(NamedTuple):
     def of(signature: JointSignature) -> Scope:
         """Reads it off a signature."""
         mutations, changes, assumed = signature.mutations, signature.changes, signature.assumptions
+        paths = [*(given.path for given in signature.inputs), *signature.views]
         begins = {(position, path) for position, path, _ in assumed.beginnings}
         return Scope(
             views=tuple(signature.views),
@@ -58,7 +59,7 @@ class Scope(NamedTuple):
             seen_by_autograd=tuple(mutations.under_autograd),
             differentiates=signature.grad_modes[0] or signature.needs_backward,
             lists=any(change.table.kind in ("elements", "items") for change in changes),
-            absent=assumed.absent,
+            absent=tuple([(paths[position], names) for position, names in assumed.absent]),
             beginnings=tuple(sorted(begins.union(_that_begin_later(signature)))),
             data=tuple(signature.leaf_numbers[slot] for slot, _ in assumed.read),
             places=tuple(_symbolic_places(signature).items()),

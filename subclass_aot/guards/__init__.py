@@ -1,7 +1,7 @@
 """Guards: whether what was compiled fits a call."""
 
 from subclass_aot.guards.guard import MISS as MISS
-from subclass_aot.guards.guard import Call as Call
+from subclass_aot.guards.guard import GuardedFunction as GuardedFunction
 from subclass_aot.guards.guard import GuardOptions as GuardOptions
 from subclass_aot.guards.guard import Reads as Reads
 from subclass_aot.guards.guard import refusing_line as refusing_line

@@ -33,7 +33,7 @@ from subclass_aot.signature import JointSignature
 from subclass_aot.tables import HOOKS, MODULE_TABLES, extras_of
 from subclass_aot.tricks import is_on
 
-Call = Callable[..., Any]
+GuardedFunction = Callable[..., Any]
 """`call(args, kwargs, leaves, treespec, check_only=False)` gives what the program returns; `MISS` if it does not fit.
 
 With `check_only` nothing runs, and it gives None if it fits."""
@@ -89,7 +89,7 @@ class GuardOptions:
 
 def write_guarded(
     arguments: Arguments, signature: JointSignature, options: GuardOptions, body: Callable[[Source, Reads], None]
-) -> Call:
+) -> GuardedFunction:
     """Generates the function of one entry: a guard, and what runs if a call fits.
 
     Args:
@@ -216,8 +216,10 @@ class _GuardWriter:
         asked = dict(self.signature.assumptions.absent)
         held = {position for place, position in self.arguments.placed if isinstance(place, HeldPlace)}
         for position in sorted(set(positions) - self.arguments.with_attributes):
-            if position in held:  # a `.grad` may be gone
-                tensors.source.refuse_if(f"{tensors.locals[position]} is None")
+            cls = type(self.patterns[position].value)
+            if position in held:  # anything may stand there
+                kind = tensors.source.const(cls, cls.__name__)
+                tensors.source.refuse_if(f"type({tensors.locals[position]}) is not {kind}")
             attributes = f"{tensors.locals[position]}.__dict__"
             if position not in asked:
                 count, extras = len(vars(self.patterns[position].value)), tensors.source.const(extras_of, "extras_of")
@@ -337,7 +339,7 @@ def _refuse_other_structure(source: GuardedSource, treespec: optree.PyTreeSpec) 
         source.refuse_if(f"{source.const(_types_of_entries, 'types_of_entries')}(treespec) != {types_of_keys}")
 
 
-def refusing_line(call: Call, *given: object) -> str:
+def refusing_line(call: GuardedFunction, *given: object) -> str:
     """Runs a function that refuses a call, and returns the line of generated code that does, for errors.
 
     Args:

@@ -160,10 +160,19 @@ class TensorGuards:
             case ArgumentPlace():
                 return self.arguments_at[place.leaf]
             case HeldPlace():
+                if place.number not in self.objects.tensors:
+                    self._read_attributes()
                 return self.objects.tensors[place.number]
             case ModulePlace():
                 table = self.source.const(getattr(place.module, place.table), place.table)
                 return f"{table}.get({place.name!r})"
+
+    def _read_attributes(self) -> None:
+        """Reads what is on tensors that are read elsewhere, as a weight is that is kept from call to call."""
+        for number, holder in self.arguments.extras.items():
+            if not self.objects.has_read(holder):
+                name = self.locals.get(self.arguments.value_at[number])
+                self.objects.attributes(name or self._place(self.arguments.places[number]), holder)
 
     def _base(self, view: str, base: int) -> None:
         """Reads what a view is a view of."""

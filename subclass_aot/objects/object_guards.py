@@ -132,11 +132,16 @@ class ObjectGuards:
         kinds = torch.Tensor | torch.nn.Module | types.FunctionType
         return {p: name for p, name in self._locals.items() if not isinstance(holders[p].value, kinds)}
 
+    def has_read(self, holder: Holder) -> bool:
+        """Returns whether an object is in a local."""
+        return self.objects.position_of(holder.value) in self._locals
+
     def attributes(self, name: str, holder: Holder) -> None:
         """Compares what a program put on the tensor in a local."""
         position = self.objects.position_of(holder.value)
         assert position is not None
-        self.source.refuse_if(f"{name} is None")  # a parameter that is gone; metadata is compared later
+        kind = self.source.const(type(holder.value), type(holder.value).__name__)
+        self.source.refuse_if(f"type({name}) is not {kind}")  # what stands there may be anything; metadata comes later
         self.holder(name, position)
 
     def node(self, name: str, node: Node) -> None:
@@ -380,7 +385,7 @@ class ObjectGuards:
         local = self.source.const(vars(cls), f"{name}_attributes")
         # Python itself puts names into a class, as `copy` does: then its data is counted.
         names = self.source.const(Table.names_of_data, "names_of_data")
-        known = self.source.const(tuple(key for key, _ in entries), "names")
+        known = self.source.const(tuple(sorted(str(key) for key, _ in entries)), "names")
         self.source.refuse_if(f"len({local}) != {len(vars(cls))} and {names}({name}) != {known}")
         self._by_name(local, entries)
 

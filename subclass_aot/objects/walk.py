@@ -44,6 +44,7 @@ from subclass_aot.tables import (
     ATOMS,
     HOOKS,
     MODULE_TABLES,
+    WITHOUT_ORDER,
     Reached,
     Table,
     extras_of,
@@ -391,32 +392,38 @@ class Objects:
         """Reads the tables of an object."""
         holder = self.holders[position]
         for table, entries in holder.tables:
+            contents = table.read(holder.value)
+            later: list[int] = []  # most values are plain, and nothing leads on
             entries.clear()
+            for number, (key, value) in enumerate(contents):
+                entries.append((key, ValueAt(value)))
+                if type(value) not in _PLAIN or type(key) not in _PLAIN or self._changing:
+                    later.append(number)
             if holder.only_grows:
-                entries += [(key, ValueAt(value)) for key, value in table.read(holder.value)]
                 continue
-            for number, (key, value) in enumerate(table.read(holder.value)):
-                if type(value) in _PLAIN and type(key) in _PLAIN and not self._changing:  # most, and nothing leads on
-                    entries.append((key, ValueAt(value)))
-                    continue
-                path = table.path(holder.path, key)
-                if table.kind in HOOKS:  # each has a number of the process
-                    path = f"{holder.path}.{table.kind}[{number}]"
-                key_node = key
-                if isinstance(key, torch.Tensor):
-                    key_node = self._node(key, f"a key of {holder.path}", AccessPath(holder.path), holder.pinned)
-                elif isinstance(key, tuple):
-                    refuse_key(key, holder.path)
-                if table.kind == "members" and isinstance(value, torch.Tensor):
-                    raise PlanError(_IN_SET.format(path=holder.path))
-                if table.kind == "globals" and table.is_of_another_file(holder.value, value):
-                    entries.append((key_node, ValueAt(value)))  # compared, and not walked
-                elif table.kind == "state":
-                    entries.append((key_node, TensorAt(len(self.tensors))))
-                    self.tensors.append(HeldTensor(value, path, holder.pinned, of_generator=True))
-                else:
-                    access_path = AccessPath(Entry(position, table, key))
-                    entries.append((key_node, self._node(value, path, access_path, holder.pinned)))
+            if len(later) > 1 and table.kind in WITHOUT_ORDER:
+                later.sort(key=[str(key) for key, _ in contents].__getitem__)
+            for number in later:
+                entries[number] = self._entry(position, table, number, *contents[number])
+
+    def _entry(self, position: int, table: Table, number: int, key: Any, value: Any) -> tuple[object, Node]:
+        """Notes what stands at a key, or at a position, of a table of an object."""
+        holder, key_node = self.holders[position], key
+        path = table.path(holder.path, key)
+        if table.kind in HOOKS:  # each has a number of the process
+            path = f"{holder.path}.{table.kind}[{number}]"
+        if isinstance(key, torch.Tensor):
+            key_node = self._node(key, f"a key of {holder.path}", AccessPath(holder.path), holder.pinned)
+        elif isinstance(key, tuple):
+            refuse_key(key, holder.path)
+        if table.kind == "members" and isinstance(value, torch.Tensor):
+            raise PlanError(_IN_SET.format(path=holder.path))
+        if table.kind == "globals" and table.is_of_another_file(holder.value, value):
+            return key_node, ValueAt(value)  # compared, and not walked
+        if table.kind == "state":
+            self.tensors.append(HeldTensor(value, path, holder.pinned, of_generator=True))
+            return key_node, TensorAt(len(self.tensors) - 1)
+        return key_node, self._node(value, path, AccessPath(Entry(position, table, key)), holder.pinned)
 
     def _only_appended_to(self, access_path: AccessPath) -> bool:
         """Returns whether a list is reached by a name of a function that appends to it and does nothing else."""

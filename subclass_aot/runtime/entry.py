@@ -20,7 +20,7 @@ from subclass_aot.backends import BoxedFunction, without_autocast
 from subclass_aot.call import Arguments
 from subclass_aot.codegen import Source
 from subclass_aot.facts import MODES
-from subclass_aot.guards import Call, GuardOptions, Reads, write_guarded
+from subclass_aot.guards import GuardedFunction, GuardOptions, Reads, write_guarded
 from subclass_aot.outcome import emit_finish, emit_start
 from subclass_aot.runtime.backward import write_backward
 from subclass_aot.runtime.call import Function, emit_call
@@ -64,7 +64,7 @@ class Entry:
         sources: The generated text, by what it does.
     """
 
-    call: Call
+    call: GuardedFunction
     takes_arguments: bool
     sources: dict[str, str]
 

@@ -22,11 +22,15 @@ from subclass_aot.facts import Fact, Facts, Kind, source_of, words_of
 from subclass_aot.facts import fact as values
 from subclass_aot.refused import Refused, at
 from subclass_aot.saved.codec import Encoder
+from subclass_aot.tables import is_object
 from subclass_aot.weak import is_weak, referent
 
 _ADDRESS = "the structure of the arguments has an object that is known by its address: {text}"
-_SYMBOL = "it is a number that the function changes itself, and a symbol"
-_GRADIENTS = "the function reads or changes the gradients of its inputs"
+_REFUSED = {
+    Kind.NUMBER: "it is a number that the function changes itself, and a symbol",
+    Kind.GRADIENTS: "the function reads or changes the gradients of its inputs",
+}
+_BY_ID = {Kind.IDENTITY: None, Kind.ADDRESS: "known by its id"}
 _WEAK = "it is a weak reference to something that is not walked"
 _OPAQUE = "it is of {kind}, and neither a file nor pickle can say what it holds: {error}"
 
@@ -84,7 +88,7 @@ class _Writer:
     """Writes facts for one key: a class may get other methods later."""
 
     def __init__(self) -> None:
-        self._codes: dict[int, str] = {}
+        self._codes: dict[int, tuple[Any, str]] = {}  # with the members: an id is that of what lives
 
     def fact(self, fact: Fact) -> str | None:
         """Writes what is so; None where that is of this process alone."""
@@ -92,8 +96,10 @@ class _Writer:
         match fact.kind:
             case Kind.STRUCTURE:
                 return self._structure(value)
-            case Kind.MODE | Kind.VALUE | Kind.KEYS | Kind.LIMIT | Kind.DATA:
+            case Kind.MODE | Kind.VALUE | Kind.LIMIT | Kind.DATA:
                 return self._constant(value)
+            case Kind.KEYS:
+                return self._keys(value.value)
             case Kind.CLASS | Kind.CODE:
                 return self._code(value)
             case Kind.STANDS:
@@ -105,12 +111,10 @@ class _Writer:
                 return f"object {value.label}"
             case Kind.TENSOR:
                 return self._metadata(value)
-            case Kind.NUMBER:
-                raise Refused(_SYMBOL)
-            case Kind.GRADIENTS:
-                raise Refused(_GRADIENTS)
+            case Kind.NUMBER | Kind.GRADIENTS:
+                raise Refused(_REFUSED[fact.kind])
             case Kind.IDENTITY | Kind.ADDRESS:
-                return None if fact.kind is Kind.IDENTITY else "known by its id"
+                return _BY_ID[fact.kind]
             case (
                 Kind.LENGTH | Kind.NAMES | Kind.CHILDREN | Kind.SAME | Kind.VIEW | Kind.STORAGE | Kind.LEAF
                 | Kind.BEGINNING | Kind.BYTES | Kind.HISTORY | Kind.TWICE
@@ -118,6 +122,12 @@ class _Writer:
                 return str(value)
             case _:
                 assert_never(fact.kind)
+
+    def _keys(self, keys: tuple[object, ...]) -> str:
+        """Writes keys; what an object that is one holds is told by facts of its own."""
+        if not any(map(is_object, keys)):
+            return self._value(keys)
+        return self._value(tuple([self._code(values.Code.of(type(key))) if is_object(key) else key for key in keys]))
 
     def _structure(self, value: tuple[Any, ...]) -> str:
         treespec, kinds, classes = value
@@ -168,14 +178,12 @@ class _Writer:
             return f"method {self._code(values.Code.of(thing.__func__))} of {owner}"
         if not isinstance(thing, types.FunctionType | type | types.BuiltinFunctionType):
             return self._code(values.Code.of(type(thing)))
-        known = self._codes.get(id(code.members)) if code.members is not None else None
-        if known is None:
-            known = f"{thing.__module__}:{thing.__qualname__}"
-            if (
-                not isinstance(thing, type) or code.members is not None
-            ):  # torch's classes are of the version in the file
-                known += f" {source_of(thing, code.members)}"
-            self._codes[id(code.members)] = known
+        if code.members is not None and id(code.members) in self._codes:
+            return self._codes[id(code.members)][1]
+        known = f"{thing.__module__}:{thing.__qualname__}"
+        if not isinstance(thing, type) or code.members is not None:  # torch's classes are of the version in the file
+            known += f" {source_of(thing, code.members)}"
+        self._codes[id(code.members)] = code.members, known
         return known
 
     def _metadata(self, metadata: values.Metadata) -> str:

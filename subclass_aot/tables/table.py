@@ -52,6 +52,11 @@ MODULE_TABLES: tuple[Kind, ...] = _torch.modules.MODULE_TABLES
 _NAMED = frozenset({"grad", "state", "data", "attributes", "slots", "class", "partial", *_torch.modules.MODULE_TABLES})
 """Kinds of tables of which each key is the name of an attribute."""
 
+WITHOUT_ORDER: frozenset[Kind] = frozenset({"attributes", "class"})
+"""Kinds of tables of which it does not count in which order keys came. What stands at two of them is met first at the
+one that is first by name, whichever came first.
+"""
+
 HOOKS: tuple[Kind, ...] = _torch.modules.MODULE_HOOKS
 """The tables of every module that hold functions which run when it is called."""
 
@@ -215,20 +220,18 @@ class Table:
 
     def step(self, key: object) -> str:
         """Returns how a path goes on from the holder to what stands at `key`."""
-        if self.kind in _NAMED:
-            return f".{key}"
-        match self.kind:
-            case "cells" | "globals":
-                return f"::{key}"
-            case "keys":
-                return f".keys()[{key}]"
-        return f"[{key!r}]" if not isinstance(key, torch.Tensor) else "[a tensor]"
+        return f"::{key}" if self.kind in ("cells", "globals") else self.path("", key)
 
     def path(self, holder: str, key: object) -> str:
         """Returns where the user finds what stands at `key`, by the path of the holder."""
-        if self.kind in ("cells", "globals"):
-            return str(key) if self.module is None else f"{self.module}.{key}"
-        return f"{holder}.{key}" if self.kind in _NAMED else holder + self.step(key)
+        if self.kind in _NAMED:
+            return f"{holder}.{key}"
+        match self.kind:
+            case "cells" | "globals":
+                return str(key) if self.module is None else f"{self.module}.{key}"
+            case "keys":
+                return f"{holder}.keys()[{key}]"
+        return f"{holder}[{key!r}]" if not isinstance(key, torch.Tensor) else f"{holder}[a tensor]"
 
     @staticmethod
     def refill(holder: object, values: list[Any]) -> None:
@@ -271,8 +274,8 @@ class Table:
 
     @staticmethod
     def names_of_data(cls: type) -> tuple[str, ...]:
-        """Returns the names of the attributes of a class that are data."""
-        return tuple([name for name, value in vars(cls).items() if Table.is_class_data(name, value)])
+        """Returns the names of the attributes of a class that are data, in an order of their own."""
+        return tuple(sorted([name for name, value in vars(cls).items() if Table.is_class_data(name, value)]))
 
     @staticmethod
     def methods_of(container: object) -> Any:

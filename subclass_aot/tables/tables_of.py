@@ -10,7 +10,7 @@ import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
 from subclass_aot import _torch
-from subclass_aot.tables.classes import has_data, is_object, object_tables, stands_for_another
+from subclass_aot.tables.classes import ATOMS, has_data, is_object, object_tables, stands_for_another
 from subclass_aot.tables.functions import function_tables, is_library
 from subclass_aot.tables.table import HOOKS, MODULE_TABLES, Table
 
@@ -53,7 +53,8 @@ def tables_of(value: object, pinned: bool, module_name: str | None, whole_module
         return [Table("weakly")]
     if type(value) is weakref.WeakSet:
         return [Table("attributes", ("data",))]  # a set of weak references
-    with_keys = isinstance(value, dict) and any(map(is_object, dict.keys(value)))
+    keys = () if not isinstance(value, dict) or ATOMS.issuperset(map(type, dict.keys(value))) else dict.keys(value)
+    with_keys = any(map(is_object, keys))
     return object_tables(value) + [Table("keys")] * with_keys
 
 

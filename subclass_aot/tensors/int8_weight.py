@@ -79,7 +79,7 @@ def addmm(bias: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: float =
 @Int8Weight.implements(aten.view.default, aten._unsafe_view.default)
 def view(weight: Int8Weight, size: list[int]) -> Any:
     if len(size) != 1 or weight.dim() == 1:
-        return NotImplemented  # rows stay together, and their scales with them: the recipe for views does that
+        return NotImplemented  # rows stay together, and their scales with them: the rule for views sees to that
     fields = {"scale": weight.scale, "zero_point": weight.zero_point}
     whole = {name: field.expand(weight.shape).reshape(size) for name, field in fields.items() if field is not None}
     return Int8Weight(weight.codes.view(size), **whole)

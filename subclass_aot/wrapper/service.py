@@ -14,7 +14,7 @@ from subclass_aot.operators import effects_of
 from subclass_aot.wrapper.layout import views
 from subclass_aot.wrapper.layout.cuts import CUTS
 from subclass_aot.wrapper.serve import errors, rules
-from subclass_aot.wrapper.serve.dispatch import Recipe, recipe_of
+from subclass_aot.wrapper.serve.dispatch import ServedBy, served_by
 
 if TYPE_CHECKING:  # which is made with this
     from subclass_aot.wrapper.base import WrapperTensor
@@ -26,7 +26,7 @@ class Service(NamedTuple):
     """The way in which an operator is served.
 
     Attributes:
-        how: In a few words; where nothing serves it, what is in the way of the recipe, "" for no recipe.
+        how: In a few words; where nothing serves it, what is in the way of the fallback, "" if there is none.
         stub: A rule to paste, where nothing serves it; else "".
     """
 
@@ -53,31 +53,31 @@ def service_of(cls: type[WrapperTensor], func: AnyOperator) -> Service:
     authors = rules.along_mro(cls, func)
     if authors:
         return Service(f"rule, {place_of(authors[0])}")
-    how, is_served = _by_recipe(cls, func, recipe_of(cls, func))
+    how, is_served = _described(cls, func, served_by(cls, func))
     return Service(how) if is_served else Service(how, errors.stub(cls, func))
 
 
-def _by_recipe(cls: type[WrapperTensor], func: Any, recipe: Recipe) -> tuple[str, bool]:
-    """Returns the text for a recipe, and whether it serves the operator."""
+def _described(cls: type[WrapperTensor], func: Any, by: ServedBy) -> tuple[str, bool]:
+    """Returns the text for what serves an operator, and whether that serves the operator."""
     declaration = cls.__wrapper_declaration__
-    if recipe is Recipe.NONE:
+    if by is ServedBy.NONE:
         return "", False
-    if recipe is Recipe.BUILT_IN and func is aten.copy_.default:
+    if by is ServedBy.BUILT_IN and func is aten.copy_.default:
         return "built in, from_plain" if hasattr(cls, "from_plain") else "built in, from its own class only", True
-    if recipe is Recipe.BUILT_IN and views.is_view(func):
+    if by is ServedBy.BUILT_IN and views.is_view(func):
         if declaration.views is not None and (func in CUTS or not declaration.has_blocks):
             return "built in, by views=", True
         if declaration.fallback == "plain" and func not in views.IN_PLACE:
             return "built in, through the whole", True
         return 'views="blocks" cannot follow it' if declaration.has_blocks else "views= is not declared", False
-    if recipe is Recipe.PLAIN and _torch.operators.is_overload(func):
+    if by is ServedBy.PLAIN and _torch.operators.is_overload(func):
         effects = effects_of(func)
         if effects.viewed:
             return "built in, through the whole", effects.returns == ("tensor",)
         if effects.written:
             can_write = hasattr(cls, "from_plain")
             return "to_plain and from_plain" if can_write else "it writes, and there is no from_plain", can_write
-    return recipe.value, True
+    return by.value, True
 
 
 def place_of(function: Any) -> str:

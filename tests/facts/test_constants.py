@@ -41,4 +41,4 @@ def test_the_hash_of_an_object() -> None:
     text = "some text that is long enough"
     found = hash_of(text, hash(text))
     assert found is not None and found.digest == HASH and found.value == hash(text)
-    assert hash_of(text, hash(text) + 1) is None and hash_of(3, 3) is None and hash_of([], 1 << 40) is None
+    assert hash_of(text, hash(text) + 1) is None and hash_of([], 1 << 40) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 from torch.testing._internal.two_tensor import TwoTensor as ForeignTensor
 
-from subclass_aot import Int8Weight, TwoTensor, WrapperTensor, trace_joint
+from subclass_aot import Int8Weight, TwoTensor, WrapperTensor, aot_compile, trace_joint
 from subclass_aot.call import Arguments
 from subclass_aot.codegen import GuardedSource
 from subclass_aot.facts import Scope, facts_of, global_state
@@ -18,6 +19,7 @@ from subclass_aot.guards.lines import Elements
 from subclass_aot.guards.tables import tabled
 from subclass_aot.guards.tensor_guards import TensorGuards, patterns_of, refuse_other_specs
 from subclass_aot.objects import ObjectGuards
+from tests.facts.calls import Tagged as OfALibrary
 
 pytestmark = pytest.mark.usefixtures("either_way")
 
@@ -137,3 +139,48 @@ def test_parameters_are_read_of_their_modules() -> None:
     for wrong in (torch.nn.Parameter(ones(2, 3)), None, torch.nn.Parameter(ones(2, 2), requires_grad=False)):
         linear.weight = wrong
         assert fits(x) is None
+
+
+ON_WEIGHTS: dict[str, Callable[[], Any]] = {
+    "a generator, whose state is read at each call": lambda: torch.Generator().manual_seed(1),
+    "a wrapper whose context may change": lambda: OfALibrary(ones(2), [1]),
+    "a tensor that is an argument, too": lambda: ones(2),
+    "a wrapper with a tensor on it": lambda: put_on(OfALibrary(ones(2), [1]), ones(2)),
+}
+
+
+def put_on(tensor: torch.Tensor, value: Any) -> torch.Tensor:
+    tensor.note = value  # type: ignore[attr-defined]
+    return tensor
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("name", ON_WEIGHTS)
+@pytest.mark.parametrize("held", [False, True], ids=["of a module", "held"])
+def test_what_is_on_a_weight_and_is_read_at_each_call(name: str, held: bool) -> None:
+    linear, weight = torch.nn.Linear(2, 2, bias=False), put_on(ones(2), ON_WEIGHTS[name]())
+    put_on(linear.weight, weight.note)  # type: ignore[attr-defined]
+
+    def fn(x: Any, y: Any) -> Any:
+        return x * weight if held else linear(x)
+
+    compiled, given = aot_compile(fn), weight.note if type(weight.note) is torch.Tensor else ones(2)  # type: ignore[attr-defined]
+    for _ in range(2):
+        assert torch.equal(compiled(ones(3, 2), given), fn(ones(3, 2), given))
+    put_on(weight if held else linear.weight, 5)
+    assert torch.equal(compiled(ones(3, 2), given), fn(ones(3, 2), given))
+    assert len(compiled.recompiles) == 1
+
+
+@pytest.mark.parametrize("fn", [lambda x, y: x * y[0], lambda x, y: x * y[0] * getattr(y[0], "other", 2)])
+@pytest.mark.parametrize("noted", [False, True], ids=["", "with an attribute"])
+def test_what_is_no_tensor_in_the_place_of_one(fn: Callable[..., Any], noted: bool) -> None:
+    held = types.SimpleNamespace(parts=[put_on(ones(2), 1) if noted else ones(2)])
+    compiled = aot_compile(lambda x: fn(x, held.parts))
+    for part in (held.parts[0], 5, None, 2.5):
+        held.parts[0] = part
+        if part is not None:
+            assert torch.equal(compiled(ones(2)), fn(ones(2), held.parts))
+        else:
+            with pytest.raises(TypeError, match="NoneType"):
+                compiled(ones(2))

@@ -17,7 +17,8 @@ from torch import nn
 
 import subclass_aot as sa
 from subclass_aot.call import Arguments
-from subclass_aot.facts import facts_of, global_state
+from subclass_aot.facts import Fact, Kind, facts_of, global_state
+from subclass_aot.facts.fact import Constant
 from subclass_aot.refused import Refused
 from subclass_aot.saved import Key, key_of
 from tests.saved.programs import Gray, Scaled
@@ -158,3 +159,11 @@ def test_which_module_has_two_names_is_in_the_key(tmp_path: Path) -> None:
     compiled(x)
     compiled.save(tmp_path / "one.sa")
     assert sa.load(tmp_path / "one.sa", other, trust=True)(x).equal(other(x))
+
+
+def test_objects_of_many_classes_have_texts_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    classes = [type(f"Class{i}", (), {"__reduce__": lambda self: (int, ())}) for i in range(20)]
+    for cls in classes:
+        monkeypatch.setitem(globals(), cls.__name__, cls)
+    key = key_of([Fact(cls.__name__, Kind.VALUE, Constant(cls())) for cls in classes])
+    assert [text.split()[0] for text in key.call.values()] == [f"{__name__}:{cls.__name__}" for cls in classes]

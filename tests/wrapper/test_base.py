@@ -278,7 +278,7 @@ def test_compile_that_makes_wrappers(compiled: Any) -> None:
     assert actual.left.tolist() == [4, 4, 4] and actual.right.tolist() == [8, 8, 8]
 
 
-def test_compile_with_outer_rule_and_recipes(compiled: Any) -> None:
+def test_compile_with_outer_rule_and_fallbacks(compiled: Any) -> None:
     def program(x: torch.Tensor, weight: Any) -> Any:
         return nn.functional.linear(x, weight).relu(), weight.t()
 

@@ -100,13 +100,13 @@ OUTER_RESULT = """{cls}.outer returned {value!r}, not an Outer.
 
 Size, stride, dtype, device, layout and offset are all needed to make the tensor."""
 
-UNKNOWN_FALLBACK = """{cls}: unknown recipe fallback={value!r}.
+UNKNOWN_FALLBACK = """{cls}: unknown fallback={value!r}.
 
     fallback="each"     # every operator runs on every inner tensor
     fallback="plain"    # an operator without rule runs on to_plain() (the default where that is defined)
     fallback="error"    # an operator without rule is an error (the default elsewhere)"""
 
-UNKNOWN_VIEWS = """{cls}: unknown recipe views={value!r}.
+UNKNOWN_VIEWS = """{cls}: unknown views={value!r}.
 
     views="broadcast"           # every field is viewed with the outer tensor; dims of size 1 stay
     views="blocks"              # an element of a field stands for a block of the tensor, as packed codes do

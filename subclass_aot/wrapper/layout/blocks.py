@@ -1,4 +1,4 @@
-"""The recipe "blocks" for views: an element of a field stands for a block of the tensor, as a packed code does.
+"""Views of classes with `views="blocks"`: an element of a field stands for a block of the tensor, as packed codes do.
 
 Note [Blocks]
 ~~~~~~~~~~~~~
@@ -21,7 +21,7 @@ from subclass_aot.wrapper.declare.outer import outer_of
 from subclass_aot.wrapper.layout.cuts import CUTS, SEVERAL, WITHOUT_DIM, cuts_of
 from subclass_aot.wrapper.layout.field_map import CannotFollow
 from subclass_aot.wrapper.layout.shared_fields import shares_with
-from subclass_aot.wrapper.layout.views import view_fields
+from subclass_aot.wrapper.layout.views import RULES, view_fields
 from subclass_aot.wrapper.serve.plain import read_through
 
 if TYPE_CHECKING:  # which is made with this
@@ -52,7 +52,8 @@ def _cut(wrapper: Any, dim: int, start: int, end: int, step: int) -> Any:
     if step != 1:
         raise CannotFollow(f"steps of {step} part blocks")
     cls = type(wrapper)
-    state = view_fields(aten.slice.Tensor, wrapper, (dim, start, end), {}) | wrapper.__wrapper_state__()
+    func = aten.slice.Tensor
+    state = view_fields(func, RULES[func], wrapper, (dim, start, end), {}) | wrapper.__wrapper_state__()
     size, stride = [*wrapper.shape[:dim], end - start, *wrapper.shape[dim + 1 :]], wrapper.stride()
     outer = outer_of(cls, state)
     if list(outer.size) != size:

@@ -27,7 +27,6 @@ from subclass_aot import _torch
 from subclass_aot._torch.operators import Operator
 from subclass_aot.declaration import Declaration
 from subclass_aot.views import Chain, FunctionStep, Step
-from subclass_aot.wrapper.layout.views import OF_ALL_ELEMENTS
 
 if TYPE_CHECKING:  # which is made with this
     from subclass_aot.wrapper.base import WrapperTensor
@@ -195,11 +194,12 @@ def _shares(view: torch.Tensor, base: WrapperTensor, of_view: int, of_base: int)
 def set_origin_if_shared(
     made: object, base: WrapperTensor, func: Operator, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> None:
-    """Keeps how a view was made, or each of several, if it shares a field with the rest of its base."""
+    """Keeps how a view was made, or each of several, if it shares a field with the rest of its base.
+
+    Of one that leaves no element out nothing needs to be kept, if `base` is no such view itself.
+    """
     first = made[0] if isinstance(made, list) and made else made
     if type(first) is not type(base):  # none at all, or one that reads and writes through its base
-        return
-    if func in OF_ALL_ELEMENTS and ORIGIN not in base.__dict__:
         return
     of_view, of_base = first.numel(), base.numel()
     is_symbolic = type(of_view) is not int or type(of_base) is not int  # a write finds out then

@@ -19,7 +19,7 @@ from subclass_aot.wrapper.layout import views
 from subclass_aot.wrapper.layout.blocks import cut_views
 from subclass_aot.wrapper.layout.cuts import CUTS, SEVERAL
 from subclass_aot.wrapper.layout.field_map import CannotFollow, FieldMap, field_maps, is_kept
-from subclass_aot.wrapper.layout.shared_fields import extend_origin, set_origin_if_shared
+from subclass_aot.wrapper.layout.shared_fields import ORIGIN, extend_origin, set_origin_if_shared
 from subclass_aot.wrapper.serve import errors
 from subclass_aot.wrapper.serve.copy_into import copy_into
 from subclass_aot.wrapper.serve.dense import dense
@@ -214,7 +214,7 @@ def viewing(cls: type[WrapperTensor], func: Operator) -> Handler:
     view = views.IN_PLACE.get(func, func)
     is_in_place, may_change_nothing = view is not func, view in _MAY_CHANGE_NOTHING
     declaration = cls.__wrapper_declaration__
-    are_several = view in SEVERAL
+    are_several, rule, has_all = view in SEVERAL, views.RULES.get(view), view in views.OF_ALL_ELEMENTS
     are_declared, has_blocks = declaration.views is not None, declaration.has_blocks
     may_read_through = declaration.fallback == "plain" and not is_in_place
     reads_through = may_read_through and (not are_declared or has_blocks and view not in CUTS)
@@ -223,30 +223,34 @@ def viewing(cls: type[WrapperTensor], func: Operator) -> Handler:
         if may_change_nothing and _changes_nothing(view, self, args, kwargs):
             return aten.alias.default(self)
         if reads_through:
-            return read_through(func, self, args, kwargs)
+            return _read_through(func, self, args, kwargs)
         try:
             if not are_declared:
-                raise CannotFollow(_without_recipe(self, inner_tensors(self)))
+                raise CannotFollow(_why_no_views(self, inner_tensors(self)))
             if not has_blocks:
-                parts = views.view_fields(view, self, args, kwargs)
+                parts = views.view_fields(view, rule, self, args, kwargs)
             else:
                 made: Any = cut_views(view, self, args, kwargs)
-                set_origin_if_shared(made, self, func, args, kwargs)
-                return made
         except CannotFollow as error:
             if may_read_through:
-                return read_through(func, self, args, kwargs)
+                return _read_through(func, self, args, kwargs)
             raise errors.no_rule(cls, func, (self, *args), kwargs, str(error)) from None
         if is_in_place:
             _torch.wrappers.apply_to_outer(func, (self, *args), kwargs)
             self.__dict__.update(parts)
             extend_origin(self, view, args, kwargs)
             return self
-        made = _wrapped(self, parts, are_several)
-        set_origin_if_shared(made, self, func, args, kwargs)
+        if not has_blocks:
+            made = _wrapped(self, parts, are_several)
+        if not has_all or ORIGIN in self.__dict__:
+            set_origin_if_shared(made, self, func, args, kwargs)
         return made
 
     return handler
+
+
+_read_through = _torch.dispatch.resolving_conj_and_neg(read_through)
+"""`read_through`, which runs code of authors."""
 
 
 def _wrapped(base: WrapperTensor, parts: dict[str, Any], are_several: bool) -> Any:
@@ -261,7 +265,7 @@ def _wrapped(base: WrapperTensor, parts: dict[str, Any], are_several: bool) -> A
     return view
 
 
-def _without_recipe(self: Any, tensors: dict[str, torch.Tensor]) -> str:
+def _why_no_views(self: Any, tensors: dict[str, torch.Tensor]) -> str:
     """Returns why a class that declares no `views=` has no views, and whether it could."""
     said = f'{type(self).__name__} declares no views="broadcast", and a view of a dense copy would not alias it'
     for name, tensor in tensors.items():

@@ -13,7 +13,8 @@ from subclass_aot._torch.operators import AnyOperator, Operator
 from subclass_aot.codegen import Source
 from subclass_aot.errors import OperatorRuleError
 from subclass_aot.operators import Effects, effects_of
-from subclass_aot.wrapper.layout.shared_fields import set_origin_if_shared
+from subclass_aot.wrapper.layout.shared_fields import may_share, set_origin_if_shared
+from subclass_aot.wrapper.layout.views import OF_ALL_ELEMENTS
 from subclass_aot.wrapper.serve import kernels
 from subclass_aot.wrapper.serve.errors import declined, wrong_result
 from subclass_aot.wrapper.serve.expected_results import ExpectedResults
@@ -162,5 +163,6 @@ def _check_view(
         source.line(f"{alias}(out, {base})")
     if next(iter(effects.parameters)) == effects.viewed:
         note_origin = source.const(set_origin_if_shared, "set_origin_if_shared")
-        with source.block("if args:"):
+        shares = f" and {may_share(base)}" if func in OF_ALL_ELEMENTS else ""
+        with source.block(f"if args{shares}:"):
             source.line(f"{note_origin}(out, {base}, {source.const(func, 'func')}, args[1:], kwargs)")

@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # which is made with this
 Handler = Callable[..., Any]
 
 
-class Recipe(Enum):
+class ServedBy(Enum):
     """The ways to serve an operator of a class without a rule of the author's."""
 
     PARTS = "the operators that it is made of"
@@ -94,10 +94,10 @@ def is_each(cls: type[WrapperTensor], func: AnyOperator) -> bool:
     """
     if rules.along_mro(cls, func) or writing_rules(cls, func):
         return False
-    recipe = recipe_of(cls, func)
-    if recipe is Recipe.BUILT_IN:
+    by = served_by(cls, func)
+    if by is ServedBy.BUILT_IN:
         return func in FIELD_BY_FIELD
-    return recipe is Recipe.EACH and func not in NEW and not is_exchange_of_gradients(func)
+    return by is ServedBy.EACH and func not in NEW and not is_exchange_of_gradients(func)
 
 
 def is_view_of_each(cls: type[WrapperTensor], func: AnyOperator) -> bool:
@@ -115,7 +115,7 @@ def is_view_of_each(cls: type[WrapperTensor], func: AnyOperator) -> bool:
     (True, False)
     """
     is_alike = func in ALIKE or func in ALIKE_ALONG
-    if not is_alike or rules.along_mro(cls, func) or recipe_of(cls, func) is not Recipe.BUILT_IN:
+    if not is_alike or rules.along_mro(cls, func) or served_by(cls, func) is not ServedBy.BUILT_IN:
         return False
     declaration = cls.__wrapper_declaration__
     return all(declaration.how_viewed(name) == "broadcast" for name in declaration.fields)
@@ -144,7 +144,10 @@ def _find(cls: type[WrapperTensor], func: AnyOperator, otherwise: Callable[[], H
     written += writing_rules(cls, func)
     for rule in reversed(written):
         handler = functools.cache(functools.partial(checked, cls, func, rule, handler))
-    runs_code_of_authors = written or hasattr(cls, "to_plain")
+    of_fields = (
+        is_view(func) and served_by(cls, func) is ServedBy.BUILT_IN and not cls.__wrapper_declaration__.has_blocks
+    )
+    runs_code_of_authors = written or hasattr(cls, "to_plain") and not of_fields
     found = _torch.dispatch.resolving_conj_and_neg(handler()) if runs_code_of_authors else handler()
     return _counting_writes(func, found) if _torch.operators.is_overload(func) and _writes_lists(func) else found
 
@@ -167,7 +170,7 @@ def _counting_writes(func: Operator, handler: Handler) -> Handler:
     return counting
 
 
-def recipe_of(cls: type[WrapperTensor], func: AnyOperator) -> Recipe:
+def served_by(cls: type[WrapperTensor], func: AnyOperator) -> ServedBy:
     """Returns how an operator is served that no rule of the author serves.
 
     Args:
@@ -175,34 +178,34 @@ def recipe_of(cls: type[WrapperTensor], func: AnyOperator) -> Recipe:
         func: The operator.
     """
     if _torch.operators.is_overload(func) and _torch.operators.can_decompose(func):
-        return Recipe.PARTS
+        return ServedBy.PARTS
     if is_collective(func) or (is_functional_move(func) and cls.__wrapper_declaration__.fallback != "plain"):
-        return Recipe.COLLECTIVE
+        return ServedBy.COLLECTIVE
     declares_this_view = cls.__wrapper_declaration__.views is not None and is_view(func)
     if cls.__wrapper_declaration__.fallback == "each" and not declares_this_view:
-        return Recipe.EACH
+        return ServedBy.EACH
     if _torch.operators.is_overload(func) and built_in(cls, func) is not None:
-        return Recipe.BUILT_IN
+        return ServedBy.BUILT_IN
     if cls.__wrapper_declaration__.fallback == "plain":
-        return Recipe.PLAIN
-    return Recipe.PARTS if _torch.operators.is_overload(func) and _torch.operators.has_parts(func) else Recipe.NONE
+        return ServedBy.PLAIN
+    return ServedBy.PARTS if _torch.operators.is_overload(func) and _torch.operators.has_parts(func) else ServedBy.NONE
 
 
 def _without_rules(cls: type[WrapperTensor], func: Any) -> Handler:
-    match recipe_of(cls, func):
-        case Recipe.PARTS:
+    match served_by(cls, func):
+        case ServedBy.PARTS:
             handler: Handler = _torch.dispatch.decomposition(func)
-        case Recipe.COLLECTIVE:
+        case ServedBy.COLLECTIVE:
             handler = (collective_handler if is_collective(func) else functional_handler)(cls, func)
-        case Recipe.EACH if is_exchange_of_gradients(func):
+        case ServedBy.EACH if is_exchange_of_gradients(func):
             handler = gradient_handler(cls, func)
-        case Recipe.EACH:
+        case ServedBy.EACH:
             handler = new_of_each(cls, func) if func in NEW else each_handler(cls, func)
-        case Recipe.BUILT_IN:
+        case ServedBy.BUILT_IN:
             handler = cast(Handler, built_in(cls, func))
-        case Recipe.PLAIN:
+        case ServedBy.PLAIN:
             handler = plain_handler(cls, func)
-        case Recipe.NONE:
+        case ServedBy.NONE:
             handler = lambda *args, **kwargs: _refuse(cls, func, args, kwargs)  # noqa: E731
     return handler
 

@@ -1,4 +1,4 @@
-"""The recipe "each": an operator on a wrapper is that operator on every inner tensor.
+"""The fallback "each": an operator on a wrapper is that operator on every inner tensor.
 
 For each operator and each combination of argument kinds, one straight-line function is generated and kept.
 A random operator draws for every inner tensor in turn, in the order of the fields.

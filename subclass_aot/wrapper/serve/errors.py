@@ -27,7 +27,7 @@ def no_rule(
     why: str = "",
 ) -> OperatorRuleError:
     """Returns the error for an operator without a rule, with a stub to paste."""
-    why = why or f"no rule along {cls.__name__}'s bases, no recipe (fallback=...) and no to_plain method serve it"
+    why = why or f"no rule along {cls.__name__}'s bases, no fallback (fallback=...) and no to_plain method serve it"
     said = f"No rule for {func} on {cls.__name__}.\n{_call(func, args, kwargs, why)}"
     return OperatorRuleError(f"{said}{_set_of(func)}Write one:\n\n{stub(cls, func)}")
 
@@ -130,7 +130,7 @@ def writes_to_dense(cls: type[WrapperTensor], func: AnyOperator, name: str) -> O
     return OperatorRuleError(
         f"{func} writes to (or views) `{name}`, a dense tensor, and reads a {cls.__name__}.\n"
         f"  at:  {user_line()}\n"
-        f'  why: the recipe "each" has one result for every inner tensor, and a dense tensor can hold only one.\n'
+        f'  why: the fallback "each" has one result for every inner tensor, and a dense tensor can hold only one.\n'
         f"Use the operator that makes a new tensor, or write a rule:\n\n{stub(cls, func)}"
     )
 
@@ -142,7 +142,7 @@ def contexts_differ(
     return OperatorRuleError(
         f"{func} on two {cls.__name__} with different context: {name} is {first!r} and {other!r}.\n"
         f"  at:  {user_line()}\n"
-        f'  why: the recipe "each" cannot know which of them the result has.\n'
+        f'  why: the fallback "each" cannot know which of them the result has.\n'
         f"Write a rule:\n\n{stub(cls, func)}"
     )
 
@@ -154,7 +154,7 @@ def layouts_differ(
     return OperatorRuleError(
         f"{func} on two {cls.__name__} that hold different inner tensors: {first} and {other}.\n"
         f"  at:  {user_line()}\n"
-        f'  why: the recipe "each" pairs inner tensors by name.\n'
+        f'  why: the fallback "each" pairs inner tensors by name.\n'
         f"Write a rule:\n\n{stub(cls, func)}"
     )
 
@@ -164,7 +164,7 @@ def answers_differ(cls: type[WrapperTensor], func: AnyOperator, answers: Mapping
     return OperatorRuleError(
         f"{func} on a {cls.__name__} gives one answer, and its inner tensors have several: {answers}.\n"
         f"  at:  {user_line()}\n"
-        f'  why: the recipe "each" cannot know which of them is meant.\n'
+        f'  why: the fallback "each" cannot know which of them is meant.\n'
         f"Ask an inner tensor, or write a rule:\n\n{stub(cls, func)}"
     )
 

@@ -1,4 +1,4 @@
-"""The recipe "plain": an operator without a rule runs on what the wrappers stand for, the results of `to_plain()`."""
+"""The fallback "plain": an operator without a rule runs on what the wrappers stand for, the results of `to_plain()`."""
 
 from __future__ import annotations
 

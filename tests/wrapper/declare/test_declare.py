@@ -20,21 +20,21 @@ from tests.wrapper.classes import fresh
         ({"views": {"codes": "drop"}}, ["views={'codes': 'drop'}"]),
     ],
 )
-def test_wrong_recipes(keywords: dict[str, object], parts: list[str]) -> None:
+def test_wrong_keywords(keywords: dict[str, object], parts: list[str]) -> None:
     with pytest.raises(DefinitionError) as error:
         type("Wrong", (WrapperTensor,), {"__annotations__": {"codes": torch.Tensor}}, **keywords)
     for part in ["Wrong: ", *parts]:
         assert part in str(error.value)
 
 
-def test_to_plain_is_a_recipe_unless_another_is_given_or_inherited() -> None:
+def test_to_plain_is_a_fallback_unless_another_is_given_or_inherited() -> None:
     plain = {"to_plain": lambda self: self.payload}
-    recipes = {keyword: type("Derived", (fresh(),), plain, fallback=keyword) for keyword in (None, "each", "error")}
-    assert [cls.__wrapper_declaration__.fallback for cls in recipes.values()] == ["plain", "each", "error"]
+    classes = {keyword: type("Derived", (fresh(),), plain, fallback=keyword) for keyword in (None, "each", "error")}
+    assert [cls.__wrapper_declaration__.fallback for cls in classes.values()] == ["plain", "each", "error"]
     assert type("Derived", (fresh(fallback="each"),), plain).__wrapper_declaration__.fallback == "each"
 
 
-def test_recipes_are_inherited_and_the_nearest_counts() -> None:
+def test_fallbacks_are_inherited_and_the_nearest_counts() -> None:
     base = fresh(fallback="each", views="broadcast")
     other = type("Other", (base,), {}, views={"payload": "keep"})
     both = type("Both", (other, base), {})

@@ -1,4 +1,4 @@
-"""View recipes, against the same operator on the dense tensor that the wrapper stands for."""
+"""Views, against the same operator on the dense tensor that the wrapper stands for."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ def test_making_room_on_each_inner_tensor() -> None:
         Rows(torch.ones(3, 4), torch.ones(5)).new_zeros(2, 6)
 
 
-def test_without_recipe_only_views_that_change_nothing() -> None:
+def test_without_declared_views_only_views_that_change_nothing() -> None:
     class Bare(WrapperTensor):
         payload: torch.Tensor
 
@@ -171,7 +171,7 @@ def test_without_recipe_only_views_that_change_nothing() -> None:
         x.view(12)
 
 
-def test_a_recipe_is_not_advised_where_it_would_not_help() -> None:
+def test_views_are_not_advised_where_it_would_not_help() -> None:
     class Packed(WrapperTensor):
         packed: torch.Tensor
 

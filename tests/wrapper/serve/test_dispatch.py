@@ -51,7 +51,7 @@ def test_higher_order_operators() -> None:
     assert cls.__torch_dispatch__(op, (cls,), (True, torch.sin, torch.cos, (cls(torch.zeros(2)),))) == 7
 
 
-def test_a_rule_in_an_each_class_goes_before_the_recipe() -> None:
+def test_a_rule_in_an_each_class_goes_before_the_fallback() -> None:
     cls = fresh(fallback="each")
     cls.implements(aten.mm.default)(lambda a, b: torch.tensor([[5.0]]))
     x = cls(torch.zeros(1, 1))

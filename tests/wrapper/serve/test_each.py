@@ -1,4 +1,4 @@
-"""The recipe "each" against the operator on each inner tensor, with no wrapper in sight."""
+"""The fallback "each" against the operator on each inner tensor, with no wrapper in sight."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def test_error_without_a_rule() -> None:
     assert "schema:      aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor" in text
     assert "called with: (Fresh, Tensor, alpha=2)" in text
     assert "test_errors.py" in text and "torch.add(x, torch.ones(2), alpha=2)  # the user's line" in text
-    assert "no recipe (fallback=...) and no to_plain method" in text
+    assert "no fallback (fallback=...) and no to_plain method" in text
     assert (
         "    @Fresh.implements(torch.ops.aten.add.Tensor)\n    def _(self, other, *, alpha=1):\n        ...\n" in text
     )

@@ -1,4 +1,4 @@
-"""The recipe "plain": what an operator without a rule does is what it does on `to_plain()`."""
+"""The fallback "plain": what an operator without a rule does is what it does on `to_plain()`."""
 
 from __future__ import annotations
 
