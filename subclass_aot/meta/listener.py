@@ -95,6 +95,13 @@ class Answers(_torch.dispatch.DispatchMode):
         """Returns the values of a leaf that a program reads as a whole, where they are known or assumed."""
         return self.known(leaf) if self.looks(_ITEM, (leaf,)) else None
 
+    def memory(self, leaf: MetaTensor) -> torch.Tensor | None:
+        """Returns a tensor that stands for the memory of a leaf, which a program reads; None if nobody may read it.
+
+        In a trace nobody may: what is computed of memory elsewhere would be the same at each call.
+        """
+        return None
+
     def literal(self, tensor: torch.Tensor) -> torch.Tensor:
         """Notes that a real tensor, which an operator gave, has the same values at each call, and gives it back."""
         return tensor

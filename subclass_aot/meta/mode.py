@@ -303,6 +303,9 @@ class DataFree(Stream):
         known = self.value_of(leaf)
         return self.assumptions.elements(leaf) if known is None else known
 
+    def memory(self, leaf: MetaTensor) -> torch.Tensor:
+        return self.elements(leaf).clone()  # which the program may write
+
     def _on_constants(self, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any] | None:
         """Returns what an operator gives for the constants of its arguments, in a tuple; None if that is not known."""
         found = None if effects_of(func).random else self._with_constants((args, kwargs))

@@ -221,8 +221,10 @@ class MetaTensor(torch.Tensor):
             return torch.Tensor.tolist(self)  # says what was called
 
     def numpy(self, *, force: bool = False) -> Any:
-        """Returns the elements, where they are known."""
-        values = self._elements()
+        """Returns the elements, where they are known and may be read."""
+        stream = _torch.dispatch.current_dispatch_mode()
+        detached = force or not self.requires_grad  # of others eager mode gives no array either
+        values = stream.memory(self) if detached and isinstance(stream, Answers) else None
         if values is None:
             return torch.Tensor.numpy(self, force=force)
         with _torch.dispatch.disable_current_modes():
