@@ -42,7 +42,7 @@ class Int8Weight(WrapperTensor, views="broadcast"):
         dims = [dim for dim in range(plain.dim()) if self.scale.shape[dim] == 1]
         codes, scale = quantize(plain.to(self.scale.dtype), dims)
         zero_point = None if self.zero_point is None else torch.zeros_like(self.zero_point)
-        return Int8Weight(codes, scale, zero_point)
+        return type(self)(codes, scale, zero_point)
 
     @classmethod
     def from_float(cls, weight: torch.Tensor) -> Int8Weight:
@@ -82,4 +82,4 @@ def view(weight: Int8Weight, size: list[int]) -> Any:
         return NotImplemented  # rows stay together, and their scales with them: the rule for views sees to that
     fields = {"scale": weight.scale, "zero_point": weight.zero_point}
     whole = {name: field.expand(weight.shape).reshape(size) for name, field in fields.items() if field is not None}
-    return Int8Weight(weight.codes.view(size), **whole)
+    return type(weight)(weight.codes.view(size), **whole)

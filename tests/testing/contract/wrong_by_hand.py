@@ -162,6 +162,7 @@ class Marked(Held):
     """It has an attribute that is not in its context.
 
     Clauses:
+        10 attributes
         39 Parameter
     """
 
@@ -220,7 +221,7 @@ class OtherObject(Held):
 
     Clauses:
         23 x.mul_(2)
-    Also: 40
+    Also: 27, 40
     """
 
     @classmethod
@@ -251,7 +252,7 @@ class HiddenFactor(Held):
         10 round trip
         33 aot_compile: a write
         33 torch.compile: a write
-    Also: 11, 22, 23, 24, 25, 26, 27, 32, 34, 36, 38, 41, 42, 43
+    Also: 0, 11, 22, 23, 24, 25, 26, 27, 32, 34, 36, 38, 40, 41, 42, 43
     """
 
     factor = 1.0

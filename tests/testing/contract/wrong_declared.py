@@ -109,7 +109,7 @@ class Divided(WrapperTensor, fallback="each"):
 
     Clauses:
         24 zeros_like
-    Also: 23, 25, 26, 27, 28, 32, 35, 38, 40, 41
+    Also: 0, 23, 25, 26, 27, 28, 32, 35, 38, 40, 41
     """
 
     above: torch.Tensor
@@ -163,6 +163,7 @@ class ForgetsNote(Scaled):
     """A file does not hold its note.
 
     Clauses:
+        10 attributes
         37 pickle
         37 copy.copy
     """
