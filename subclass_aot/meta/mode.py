@@ -304,7 +304,7 @@ class DataFree(Stream):
         return self.assumptions.elements(leaf) if known is None else known
 
     def memory(self, leaf: MetaTensor) -> torch.Tensor:
-        return self.elements(leaf).clone()  # which the program may write
+        return self.elements(leaf)
 
     def _on_constants(self, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any] | None:
         """Returns what an operator gives for the constants of its arguments, in a tuple; None if that is not known."""

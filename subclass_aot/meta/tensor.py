@@ -228,7 +228,7 @@ class MetaTensor(torch.Tensor):
         if values is None:
             return torch.Tensor.numpy(self, force=force)
         with _torch.dispatch.disable_current_modes():
-            return values.numpy()
+            return values.numpy().copy()  # which the program may write
 
     def _elements(self) -> torch.Tensor | None:
         stream = _torch.dispatch.current_dispatch_mode()

@@ -44,7 +44,6 @@ from subclass_aot.tables import (
     ATOMS,
     HOOKS,
     MODULE_TABLES,
-    WITHOUT_ORDER,
     Reached,
     Table,
     extras_of,
@@ -401,7 +400,7 @@ class Objects:
                     later.append(number)
             if holder.only_grows:
                 continue
-            if len(later) > 1 and table.kind in WITHOUT_ORDER:
+            if len(later) > 1 and not table.has_order:
                 later.sort(key=[str(key) for key, _ in contents].__getitem__)
             for number in later:
                 entries[number] = self._entry(position, table, number, *contents[number])

@@ -12,7 +12,6 @@ from subclass_aot.tables.reached import Reached as Reached
 from subclass_aot.tables.table import HOOKS as HOOKS
 from subclass_aot.tables.table import MODULE_TABLES as MODULE_TABLES
 from subclass_aot.tables.table import UNSEEN as UNSEEN
-from subclass_aot.tables.table import WITHOUT_ORDER as WITHOUT_ORDER
 from subclass_aot.tables.table import Table as Table
 from subclass_aot.tables.tables_of import extras_of as extras_of
 from subclass_aot.tables.tables_of import tables_of as tables_of

@@ -52,7 +52,7 @@ MODULE_TABLES: tuple[Kind, ...] = _torch.modules.MODULE_TABLES
 _NAMED = frozenset({"grad", "state", "data", "attributes", "slots", "class", "partial", *_torch.modules.MODULE_TABLES})
 """Kinds of tables of which each key is the name of an attribute."""
 
-WITHOUT_ORDER: frozenset[Kind] = frozenset({"attributes", "class"})
+_WITHOUT_ORDER: frozenset[Kind] = frozenset({"attributes", "class"})
 """Kinds of tables of which it does not count in which order keys came. What stands at two of them is met first at the
 one that is first by name, whichever came first.
 """
@@ -81,6 +81,11 @@ class Table:
     but: frozenset[str] = frozenset()
     public: bool = False
     module: str | None = None
+
+    @property
+    def has_order(self) -> bool:
+        """Whether it counts in which order the keys came."""
+        return self.kind not in _WITHOUT_ORDER
 
     def read(self, holder: object) -> Contents:
         """Returns what stands in the table now."""

@@ -35,10 +35,14 @@ EXPECTED = {
         (n, f"x.softmax(-1){where}"): "what does not count is left out"
         for n, where in ((27, ""), (25, " in inference mode"))
     },
-    **{(27, name): "a comparison with nan is no nan" for name in ("where", "x > 0")},
+    **{(27, name): "a comparison with nan is no nan" for name in ("where", "x > 0", "other forms")},
+    (25, "where in inference mode"): "a comparison with nan is no nan",
     **{
         (23, name): "what is written keeps the mask"
-        for name in ("x.zero_()", "write to one row", "write to some columns", "write to a transposed view")
+        for name in (
+            *("x.zero_()", "x.fill_(0.5)", "x.zero_() in inference mode", "x.fill_(0.5) in inference mode"),
+            *("write to one row", "write to some columns", "write to a transposed view"),
+        )
     },
     (24, "new_zeros"): "a new tensor has the mask",
     (26, "random"): "nan is no random number",
@@ -47,10 +51,16 @@ EXPECTED = {
     (32, "aot_compile: unused result"): "zeros of a gradient have the mask",
 }
 
+_PRODUCTS = ("x @ x.T", "x @ dense", "dense @ x", "linear", "linear with bias")
+_OPERANDS = ("linear", "linear with bias", "bias", "x @ y", "y @ x", "embedding of a product")
+
 NOT_OFFERED = {
-    *[(23, "x.copy_(dense)"), (24, "empty_like"), (38, "load_state_dict of dense")],  # of which mask would they be?
-    *[(27, name) for name in ("x @ x.T", "x @ dense", "dense @ x", "linear", "linear with bias", "x.max(-1)")],
-    *[(27, name) for name in ("cat", "cat with dense", "stack", "x[index]", "equal")],
+    *[(23, f"x.copy_(dense){where}") for where in ("", " in inference mode")],  # of which mask would it be?
+    *[(24, "empty_like"), (38, "load_state_dict of dense")],  # nor these
+    *[(22, "x.diagonal()"), (22, "x.unfold(0, 2, 1)")],
+    *[(25, f"{name} in inference mode") for name in (*_PRODUCTS, "x[index]")],
+    *[(27, name) for name in (*_PRODUCTS, "x.max(-1)", "cat", "cat with dense", "stack", "x[index]", "equal")],
+    *[(32, f"other operand of {name}") for name in _OPERANDS],
     (32, "gradient of linear"),
     *[(40, f"{name}=True)") for name in ("SGD(foreach", "AdamW(foreach", "AdamW(fused")],
     *[(40, "clip_grad_norm_"), (41, "autocast"), (42, "export"), (32, "torch.compile: unused result")],

@@ -124,19 +124,17 @@ class Watch:
                 kept, as what a class does not offer.
         """
         before, self._ran, noted = self._ran, set(), len(self.runs)
-        is_broken: bool | None = False
+        is_known, is_broken = False, True
         try:
             with PutBack(functools.partial(sys.settrace, sys.gettrace())):
                 sys.settrace(self._note)
                 check()
+            is_known, is_broken = True, False
         except AssertionError:
-            is_broken = True
-            raise
-        except Exception:
-            is_broken = None
+            is_known = True
             raise
         finally:
-            if is_broken is not None and len(self.runs) == noted:
+            if is_known and len(self.runs) == noted:
                 self.runs.append(Run(is_broken, frozenset(self._ran)))
             self._ran = before
 

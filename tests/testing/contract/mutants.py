@@ -21,7 +21,9 @@ import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from traceback import walk_tb
 
+from subclass_aot._stack import first_line
 from subclass_aot.testing import check_subclass
 from tests.testing.contract import mutated_classes
 
@@ -116,10 +118,9 @@ def outcome(mutant: Mutant, number: int) -> Outcome | None:
         report = check_subclass(make, quick=True)
         if not report.broken:
             report = check_subclass(lambda: make())
-    except ValueError as error:  # other values each time, or it cannot even be read
-        return Outcome(mutant, "found", False, str(error))
-    except Exception:
-        return None
+    except Exception as error:  # it cannot even be read, or gives other values each time
+        ran = {frame.f_code.co_name for frame, _ in walk_tb(error.__traceback__)}
+        return Outcome(mutant, "found", mutant.function in ran, first_line(error))
     finally:
         sys.modules.pop(module.__name__)
     blamed = report.causes[0].methods if report.causes else ()
