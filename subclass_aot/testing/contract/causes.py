@@ -13,7 +13,7 @@ from subclass_aot.testing.contract.trial import READINGS, BrokenClause, DoesNotA
 _FLATTEN, _UNFLATTEN = "__tensor_flatten__", "__tensor_unflatten__"
 
 ABOUT: dict[int, tuple[str, ...]] = {
-    0: ("from_plain",),
+    0: ("from_plain", *READINGS),
     1: ("__new__",),
     2: ("outer", "__new__", *READINGS),
     3: ("__new__",),
@@ -39,6 +39,8 @@ ABOUT: dict[int, tuple[str, ...]] = {
 """The methods that clauses are about, by number; all of them where they have to agree with each other."""
 
 _ABOUT_BY_NAME = {
+    "from_plain": ("from_plain",),
+    "of another": ("from_plain",),
     "reading": READINGS,
     "reading after a write": READINGS,
     "FSDP hooks": ("fsdp_pre_all_gather", "fsdp_post_all_gather"),
@@ -80,9 +82,10 @@ def causes_of(trial: Trial, findings: Sequence[Finding]) -> list[Cause]:
     for finding in broken:
         methods = _about(finding.clause, known)
         if methods and finding in left:
-            mine = [each for each in left if _about(each.clause, known) == methods]
+            mine = [each for each in left if _about(each.clause, known)[:1] == methods[:1]]
             left = [each for each in left if each not in mine]
-            found.append(Cause(methods, tuple(mine)))
+            narrowest = min((_about(each.clause, known) for each in mine), key=len)
+            found.append(Cause(narrowest, tuple(mine)))
     for place, cause in enumerate(found):
         ran = [each for each in left if _is_explained(cause, runs.get(each, []), _all(runs, left), kept)]
         left = [each for each in left if each not in ran]

@@ -15,9 +15,11 @@ from collections.abc import Callable, Iterator
 import torch
 
 from subclass_aot import _torch
+from subclass_aot._stack import first_line, pass_on_interruption
 from subclass_aot.testing.contract.clause import Clauses
 from subclass_aot.testing.contract.trial import (
     COARSEST,
+    BrokenClause,
     DoesNotApply,
     Program,
     Trial,
@@ -99,6 +101,21 @@ def _reading_after_write(trial: Trial) -> None:
             one.mul_(2)
             other.mul_(2)
         require(_same(reading(tensor), reading(fresh)), f"reading {place} gives what was there before a write")
+
+
+@_law("from_plain")
+def _from_plain(trial: Trial, own: torch.Tensor) -> None:
+    tensor = trial.make()
+    if not hasattr(tensor, "from_plain"):
+        raise DoesNotApply("there is none")
+    try:
+        made = written(tensor, own)
+    except NotImplementedError:
+        raise
+    except Exception as error:
+        pass_on_interruption(error)
+        raise BrokenClause(f"from_plain raises, of what the tensor itself means: {first_line(error)}") from None
+    require(type(made) is trial.cls, f"from_plain gives a {type(made).__name__}")
 
 
 @_law("own values")

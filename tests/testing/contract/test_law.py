@@ -57,6 +57,16 @@ class SharesScale(Scaled):
         return SharesScale(plain / self.scale, self.scale)
 
 
+class Raises(Scaled):
+    def from_plain(self, plain: torch.Tensor) -> Any:
+        return Raises(plain.unflatten(0, (5, -1)), self.scale)
+
+
+class OtherClass(Scaled):
+    def from_plain(self, plain: torch.Tensor) -> Any:
+        return Scaled(plain.clone(), torch.ones_like(self.scale))
+
+
 class Writes(Scaled):
     def to_plain(self) -> torch.Tensor:
         return self.codes.mul_(1) * self.scale
@@ -103,6 +113,8 @@ def test_classes_that_round_are_right(make: Any) -> None:
         (Bounded, "values that are 1000 times larger", "wrong values"),
         (OfSelf, "of another", "values that a tensor with other values takes"),
         (SharesScale, "of another", "after a write into what from_plain gave"),
+        (Raises, "from_plain", "from_plain raises, of what the tensor itself means: RuntimeError"),
+        (OtherClass, "from_plain", "from_plain gives a Scaled"),
         (Writes, "reading", "reading 0 of x writes into codes"),
     ],
 )
