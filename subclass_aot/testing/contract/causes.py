@@ -98,11 +98,11 @@ def causes_of(trial: Trial, findings: Sequence[Finding]) -> list[Cause]:
             break
         left = [each for each in left if each not in mine]
         found.append(Cause((strong[0][0],), tuple(mine)))
-    if left and found:  # what follows from a cause in a way that does not show
-        found[0] = Cause(found[0].methods, (*found[0].findings, *left))
-    elif left:
-        found.append(Cause((), tuple(left)))
-    return found
+    if found:  # what is compiled is not traced: it repeats what is wrong in eager mode
+        unseen = [each for each in left if not runs.get(each)]
+        left = [each for each in left if each not in unseen]
+        found[0] = Cause(found[0].methods, (*found[0].findings, *unseen))
+    return [*found, *(Cause((), (each,)) for each in left)]
 
 
 def _runs(trial: Trial, findings: Sequence[Finding]) -> tuple[dict[Finding, list[Run]], list[Run]]:

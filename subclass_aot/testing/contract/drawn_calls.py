@@ -20,7 +20,6 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot._stack import pass_on_interruption
-from subclass_aot.testing.contract.blame import slip_of
 from subclass_aot.testing.contract.clause import Clauses
 from subclass_aot.testing.contract.trial import BrokenClause, DoesNotApply, Program, Trial, require, several
 
@@ -81,22 +80,12 @@ def _drawn_calls(trial: Trial) -> None:
                 if call.writes and trial.rounding and not _is_finite(call.program(values[0])):
                     continue  # integers have no code for it
                 try:
-                    trial.part(functools.partial(_commutes, trial, call))
+                    trial.commutes_or_refuses(call.text, call.program)
                 except BrokenClause as error:
                     wrong.append(str(error))
                     break
-                except Exception as error:  # which operators a class offers is its own affair
-                    pass_on_interruption(error)
-                    slip = slip_of(error, trial.cls)
-                    if slip is not None:
-                        wrong.append(f"{call.text}: {slip}")
-                        break
     more = f"\nand {len(wrong) - _SHOWN} more operators" if len(wrong) > _SHOWN else ""
     require(not wrong, "\n".join(wrong[:_SHOWN]) + more)
-
-
-def _commutes(trial: Trial, call: Call) -> None:
-    trial.commutes(call.text, call.program)
 
 
 def _is_finite(results: object) -> bool:

@@ -80,12 +80,8 @@ def _attributes(trial: Trial) -> None:
         "copy.deepcopy(x)": copy.deepcopy,
     }
     for what, program in programs.items():
-        try:
-            made = program(trial.make())
-        except Exception as error:  # what is not offered is said of the operator itself
-            pass_on_interruption(error)
-            continue
-        if type(made) is not trial.cls:
+        made = trial.made_by(program)
+        if made is None:
             continue
         gone = sorted(set(vars(tensor)) - set(vars(made)))
         require(not gone, f"after {what} it has no attribute {', '.join(gone)}")

@@ -74,7 +74,7 @@ def _law(name: str) -> Callable[[Callable[[Trial, torch.Tensor], None]], object]
     return add
 
 
-@CLAUSES.add(0, "S", "reading", "a reading leaves the tensor as it is, and gives the same when it is asked twice")
+@CLAUSES.add(0, "S", "reading", "a reading leaves the tensor as it is, and gives the same the second time")
 def _reading(trial: Trial) -> None:
     for place, reading in enumerate(trial.readings):
         for what, tensor in trial.forms():

@@ -22,7 +22,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._stack import pass_on_interruption
 from subclass_aot.testing.compare import dense_leaves
-from subclass_aot.testing.contract.blame import Watch
+from subclass_aot.testing.contract.blame import Watch, slip_of
 
 Make = Callable[..., torch.Tensor]
 Reading = Callable[[torch.Tensor], torch.Tensor]
@@ -163,13 +163,21 @@ class Trial:
     def forms(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yields the tensor, and what common operators make of it, as far as the class has it."""
         for what, program in FORMS.items():
-            try:
-                made = program(self.make())
-            except Exception as error:  # what is not offered is said of the operator itself
-                pass_on_interruption(error)
-                continue
-            if type(made) is self.cls:
+            made = self.made_by(program)
+            if made is not None:
                 yield what, made
+
+    def made_by(self, program: Program) -> torch.Tensor | None:
+        """Returns what a program makes of the tensor; None if that is of another class, or is not offered.
+
+        What is wrong in it, clauses of the operator itself say.
+        """
+        try:
+            made = program(self.make())
+        except Exception as error:
+            pass_on_interruption(error)
+            return None
+        return made if type(made) is self.cls else None
 
     def trials_of_forms(self) -> Iterator[tuple[str, Trial]]:
         """Yields trials of the other forms of the tensor."""
@@ -270,6 +278,28 @@ class Trial:
                 self.holds(result, want, here)
             else:
                 self.agrees(result, want, here, tolerance)
+
+    def commutes_or_refuses(self, what: str, program: Program) -> None:
+        """Raises `BrokenClause` unless a program commutes with every reading, or the class refuses it.
+
+        Which operators a class offers is its own affair, but it may not fail in them by a slip.
+        """
+        try:
+            self.part(lambda: self._commutes_without_slip(what, program))
+        except BrokenClause:
+            raise
+        except Exception as error:
+            pass_on_interruption(error)
+
+    def _commutes_without_slip(self, what: str, program: Program) -> None:
+        try:
+            self.commutes(what, program)
+        except Exception as error:
+            pass_on_interruption(error)
+            slip = slip_of(error, self.cls)
+            if slip is None:
+                raise
+            raise BrokenClause(f"{what}: {slip}") from None
 
     def _kept(self, like: torch.Tensor, want: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
         """Returns what a tensor of the class means that was made of values; None if it takes none.

@@ -126,3 +126,20 @@ def test_errors_in_one_line() -> None:
     assert first_line(KeyError("a\nb")) == "KeyError: 'a\\nb'"
     assert first_line(ValueError("\x1b[1ma\x1b[0m")) == "ValueError: a"
     assert first_line(ValueError("a\nb")) == "ValueError: a" and first_line(ValueError()) == "ValueError: "
+
+
+def test_a_slip_in_the_code_of_the_class_is_broken_and_a_refusal_is_not() -> None:
+    class Picky(Held):
+        @classmethod
+        def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func is torch.ops.aten.sin.default:
+                return args[0].missing
+            if func is torch.ops.aten.cos.default:
+                raise NotImplementedError("no cosine")
+            return super().__torch_dispatch__(func, types, args, kwargs)
+
+    trial = Trial(held(Picky))
+    trial.commutes_or_refuses("cos", torch.cos)
+    with pytest.raises(BrokenClause, match="sin: `__torch_dispatch__` .*raises AttributeError"):
+        trial.commutes_or_refuses("sin", torch.sin)
+    assert trial.made_by(torch.sin) is None and type(trial.made_by(torch.clone)) is Picky
