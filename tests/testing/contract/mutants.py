@@ -382,7 +382,19 @@ def table(outcomes: Sequence[Outcome]) -> str:
     return "\n".join(lines)
 
 
-EQUIVALENT: tuple[tuple[str, str], ...] = ()
+EQUIVALENT: tuple[tuple[str, str], ...] = (
+    (r"__new__: raise ValueError\(.*clone", "another error is raised"),
+    (r"return NotImplemented -> pass", "the operator, run on dense tensors, calls the other class"),
+    (r"coded\.quantize: |grouped\.from_plain: (scale|codes) = ", "it rounds in another way, as a class may"),
+    (r"kwargs = kwargs or \{\} -> pass", "torch gives a dict"),
+    (r": @rule\(", "the order of operators says nothing"),
+    (r"zip\(.*strict=", "both lists have one length"),
+    (r"coded_slice\(.*dim: int=1|args\[:3\]", "a default that no call takes"),
+    (r"(coded_like|coded_clone|grouped_mul|grouped_neg|masked_abs): .*clone\(\)", "a copy of what is new"),
+    (r"func\(args\[0\]\.(one|two), args\[1\]\)\.clone\(\)", "a copy of what is new"),
+    (r"product_t: .*clone\(\)", "it takes no write, which a copy would lose"),
+    (r"sum\.read: .* -> return self\.one$", "the second part says nothing then, in all operators alike"),
+)
 """What a mutant does that is as right as the class, by a pattern of its text."""
 
 
