@@ -56,6 +56,8 @@ def on_fills(func: Operator, tree: Any, results: list[Spec]) -> Any:
     packet, effects = func.overloadpacket, effects_of(func)
     is_view = not effects.writes and any(view is not None for view in effects.returns_view_of)
     args, kwargs = tree
+    if packet in _BY_STRIDES and is_fill(args[0]):  # what it says of memory is not so of one element
+        return [fill(results[0], args[0].as_strided((), ()))]
     if is_view:
         with _torch.dispatch.disable_current_modes():
             return optree.tree_leaves(func(*args, **kwargs), none_is_leaf=True)
@@ -87,6 +89,8 @@ FACTORIES: dict[Any, tuple[str, int]] = {
     _aten.new_full: ("at", 2),
 }
 """What fills tensors: with a number, or with that at a position among the arguments."""
+_BY_STRIDES = frozenset({_aten.as_strided, _aten._reshape_alias})
+"""Views that say where elements lie."""
 _OF_ONE = frozenset(
     getattr(_aten, name) for name in "_to_copy clone copy_ all any amax amin max min mean _unsafe_view".split()
 )

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+import torch
 from torch.overrides import TorchFunctionMode
 
 from subclass_aot.meta.listener import Answers
 from subclass_aot.meta.rules.ctc import LOSSES
 from subclass_aot.meta.rules.packed import PAD, RECURRENT, pad
+from subclass_aot.meta.rules.sparse import of_entries
 
-_NEEDED: dict[Any, Callable[..., Any]] = {PAD: pad, **RECURRENT, **LOSSES}
+_NEEDED: dict[Any, Callable[..., Any]] = {PAD: pad, torch.sparse_coo_tensor: of_entries, **RECURRENT, **LOSSES}
 
 
 class Replaced(TorchFunctionMode):

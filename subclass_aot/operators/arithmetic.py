@@ -63,7 +63,7 @@ def _formulas() -> Mapping[Any, _Formula]:
 
     if len(flop_registry) != _registered[0]:
         _registered[0] = len(flop_registry)
-        _known.update({**_OWN, **flop_registry})
+        _known.update({**_OWN, **flop_registry, **_ATTENTION})
     return _known
 
 
@@ -75,7 +75,7 @@ _registered = [0]
 def _attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *args: object, **kwargs: object) -> int:
     from torch.utils.flop_counter import sdpa_flop_count
 
-    return int(sdpa_flop_count(q.shape, k.shape, v.shape))
+    return int(sdpa_flop_count(q.shape, _with_heads(k, q), _with_heads(v, q)))
 
 
 def _attention_backward(
@@ -83,7 +83,12 @@ def _attention_backward(
 ) -> int:
     from torch.utils.flop_counter import sdpa_backward_flop_count
 
-    return int(sdpa_backward_flop_count(grad.shape, q.shape, k.shape, v.shape))
+    return int(sdpa_backward_flop_count(grad.shape, q.shape, _with_heads(k, q), _with_heads(v, q)))
+
+
+def _with_heads(x: torch.Tensor, q: torch.Tensor) -> tuple[int, ...]:
+    """Returns the shape of keys or values once each head of the queries has its own: torch 2.11 counts no groups."""
+    return (*x.shape[:-3], *q.shape[-3:-2], *x.shape[-2:])
 
 
 def _product(left: torch.Tensor, right: torch.Tensor, *args: object, **kwargs: object) -> int:
@@ -130,9 +135,6 @@ def _cudnn_recurrent_backward(x: torch.Tensor, weights: Sequence[torch.Tensor], 
 
 
 _BY_NAME: dict[str, _Formula] = {
-    # torch has no formula for what F.scaled_dot_product_attention runs on a CPU: its counter counts zero
-    "_scaled_dot_product_flash_attention_for_cpu": _attention,
-    "_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
     "mv": _of_vector,
     "addmv": _added_of_vector,
     "addmv_": _added_of_vector,
@@ -151,6 +153,12 @@ _BY_NAME: dict[str, _Formula] = {
 _OWN: dict[Any, _Formula] = {
     getattr(_aten, name): formula for name, formula in _BY_NAME.items() if hasattr(_aten, name)
 }
+_ATTENTION: dict[Any, _Formula] = {
+    getattr(_aten, f"_scaled_dot_product_{kernel}_attention{where}{backward}"): formula
+    for backward, formula in (("", _attention), ("_backward", _attention_backward))
+    for kernel, where in (("efficient", ""), ("flash", ""), ("cudnn", ""), ("flash", "_for_cpu"))
+}
+"""Of torch's formulas for attention, which has none for what runs on a CPU."""
 
 _WITHOUT_PRODUCTS = frozenset(
     """

@@ -33,6 +33,11 @@ KNOWN: dict[str, tuple[Callable[[], Any], Any]] = {
     "no positions": (lambda: tuple(torch.zeros(LONG).nonzero().shape), (0, 1)),
     "rows": (lambda: tuple(torch.randn(LONG, 2)[torch.ones(LONG, dtype=torch.bool)].shape), (LONG, 2)),
     "a part": (lambda: torch.ones(LONG).view(10**4, 10**4).mT[5:15, :10].cumsum(1)[0].tolist(), [*range(1, 11)]),
+    "by strides": (lambda: torch.ones(10**4, 10**4).as_strided((100, 5), (7, 3))[5].tolist(), [1.0] * 5),
+    "of 64 channels, as they lie": (
+        lambda: torch.ones(64, 2048, 1, 1).as_strided((64, 2048), (2048, 1))[3, 4].item(),
+        1,
+    ),
     "a copy": (lambda: torch.ones(LONG)[5:].clone().contiguous()[0].item(), 1),
 }
 

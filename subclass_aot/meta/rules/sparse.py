@@ -23,6 +23,7 @@ from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot._torch.operators import Operator
 from subclass_aot.errors import TraceError
+from subclass_aot.meta.spec import native_device
 
 _NO_RULE = """{func} has no rule for a sparse gradient in a compiled function.
   Your line:  {line}
@@ -55,7 +56,8 @@ class SparseGradient(torch.Tensor):
         is_coalesced: bool | None = None,
         padded: bool = False,
     ) -> SparseGradient:
-        made = _torch.wrappers.make_wrapper_subclass(cls, size, dtype=values.dtype, device=values.device)
+        device = native_device(values.device)  # C++ does not know one that is claimed
+        made = _torch.wrappers.make_wrapper_subclass(cls, size, dtype=values.dtype, device=device)
         made.indices_, made.values_, made.is_coalesced_, made.padded_ = indices, values, is_coalesced, padded
         return made  # type: ignore[no-any-return]
 
@@ -80,6 +82,8 @@ class SparseGradient(torch.Tensor):
         cls, func: Operator, types: Collection[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         rule = _RULES.get(func)
+        if rule is None and func.name().startswith("aten::_foreach_"):
+            return _one_by_one(func, args, kwargs or {})
         result = NotImplemented if rule is None else rule(*args, **(kwargs or {}))
         if result is NotImplemented:
             raise TraceError(_NO_RULE.format(func=func, line=user_line()))
@@ -93,6 +97,16 @@ class SparseGradient(torch.Tensor):
         indices, values = _torch.wrappers.parts_of_sparse(tensor)
         return cls(leaf(indices), leaf(values), tensor.shape, tensor.is_coalesced())
 
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        """The device of its entries, which may be claimed."""
+        return self.values_.device
+
+    @property
+    def is_cuda(self) -> bool:  # type: ignore[override]
+        """Whether that is of the type `cuda`."""
+        return self.device.type == "cuda"
+
     def coalesce(self) -> SparseGradient:
         """Returns the gradient itself, if each position stands there once; else, in a run without data, one with as
         many entries as there are positions. In a trace, their number depends on data.
@@ -105,8 +119,10 @@ class SparseGradient(torch.Tensor):
         indices, values = torch.empty_like(self.indices_), torch.empty_like(self.values_)
         at = self.indices_[0] if len(self.indices_) == 1 else self.indices_.sum(0)
         at.sort()
-        found = min(torch.unique(self.indices_, dim=1).shape[1], math.prod(self.shape[: len(self.indices_)]))
-        return SparseGradient(indices[:, :found], values[:found], self.shape, True)
+        positions = torch.unique(self.indices_, dim=1)
+        found = min(positions.shape[1], math.prod(self.shape[: len(self.indices_)]))
+        kept = indices[:, :found].copy_(positions[:, :found])
+        return SparseGradient(kept, values[:found], self.shape, True)
 
     def indices(self) -> torch.Tensor:
         """Returns the positions of the entries."""
@@ -159,11 +175,22 @@ def _add(x: torch.Tensor, y: torch.Tensor, alpha: complex = 1) -> Any:
 
 def _add_(x: torch.Tensor, y: SparseGradient, alpha: complex = 1) -> Any:
     if isinstance(x, SparseGradient):
-        return NotImplemented
+        if y.values_.tag is not None:  # type: ignore[attr-defined]
+            return NotImplemented
+        added = _add(x, y, alpha)
+        x.indices_, x.values_, x.is_coalesced_, x.padded_ = added.indices_, added.values_, False, added.padded_
+        return x
     if y.values_.tag is None:  # type: ignore[attr-defined]  # no trace: as the kernel, which makes nothing dense
         x.index_put_(tuple(y.indices_), y.values_, accumulate=True)
         return x
     return x.add_(y.dense(), alpha=alpha)
+
+
+def _mul_(x: torch.Tensor, y: torch.Tensor | complex) -> Any:
+    if not isinstance(x, SparseGradient) or isinstance(y, SparseGradient) or x.values_.tag is not None:  # type: ignore[attr-defined]
+        return NotImplemented
+    x.values_.mul_(y)
+    return x
 
 
 def _dense(value: torch.Tensor) -> Any:
@@ -188,16 +215,40 @@ def _masked(x: torch.Tensor, mask: SparseGradient, *_: object) -> SparseGradient
 _RULES = {
     _aten._indices.default: lambda x: x.indices_,
     _aten._values.default: lambda x: x.values_,
+    _aten._nnz.default: lambda x: x.values_.shape[0],
+    _aten.is_coalesced.default: lambda x: bool(x.is_coalesced_),
     _aten.sparse_mask.default: _masked,
     _aten.detach.default: _same,
     _aten.alias.default: _same,
     _aten.clone.default: _same,
     _aten.add.Tensor: _add,
     _aten.add_.Tensor: _add_,
+    _aten.mul_.Tensor: _mul_,
     _aten.mul.Tensor: _scaled(_aten.mul.Tensor),
     _aten.div.Tensor: _scaled(_aten.div.Tensor),
     _aten.neg.default: lambda x: _with_values(x, -x.values_),
 }
+
+
+def _one_by_one(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Runs an operator of lists as kernels do where one of the tensors is sparse: on one tensor after the other."""
+    name = func.overloadpacket.__name__.removeprefix("_foreach_")
+    one = getattr(torch.Tensor, name, None) or getattr(torch, name)
+    lists = [isinstance(x, list | tuple) for x in args]
+    results = [
+        one(*(x[i] if is_list else x for x, is_list in zip(args, lists, strict=True)), **kwargs)
+        for i in range(len(args[0]))
+    ]
+    return None if name.endswith("_") else results
+
+
+def of_entries(stream: object, indices: Any, values: Any, size: Sequence[int] | None = None, **options: Any) -> Any:
+    """Returns `torch.sparse_coo_tensor` of tensors on a device that is only claimed, which C++ would look for."""
+    device = getattr(values, "device", None)
+    if size is None or device is None or native_device(device) == device or options.get("requires_grad"):
+        return NotImplemented
+    dtype = options.get("dtype") or values.dtype
+    return SparseGradient(indices, values.to(dtype), size, options.get("is_coalesced"))
 
 
 def sparse_of(

@@ -252,6 +252,25 @@ def test_optimizers_run_without_data(name: str) -> None:
     assert report.peak == pytest.approx(real, rel=0.005)
 
 
+@pytest.mark.filterwarnings("ignore:Sparse")
+@pytest.mark.parametrize("device", ["cpu", "cuda:0", "H100"])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("cls", [nn.Embedding, nn.EmbeddingBag])
+def test_gradients_accumulate_on_any_claim(cls: Any, name: str, device: str) -> None:
+    with sa.meta(device) as assumed:
+        table, index = cls(100, 8, sparse=True), torch.zeros(4, 6, dtype=torch.long)
+        optimizer = OPTIMIZERS[name](table.parameters())
+        for _ in range(2):
+            table(index).square().mean().backward()
+            table(index).square().mean().backward()
+            grad = table.weight.grad
+            assert grad.is_sparse and grad.device == table.weight.device and grad.is_cuda == (device != "cpu")
+            assert grad._nnz() == 48
+            optimizer.step()
+            optimizer.zero_grad()
+    assert not list(assumed)
+
+
 def test_how_many_entries_are_kept_is_assumed() -> None:
     def step(table: nn.Module, optimizer: torch.optim.Optimizer, index: torch.Tensor) -> None:
         table(index).square().mean().backward()
