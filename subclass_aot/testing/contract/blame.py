@@ -261,7 +261,9 @@ def _rules(declaration: object) -> dict[Any, str]:
     found: dict[Any, list[str]] = {}
     if isinstance(declaration, Declaration):
         for operator, rule in declaration.rules.items():
-            found.setdefault(getattr(rule, "function", rule), []).append(str(operator))
+            rule = getattr(rule, "function", rule)
+            shared = rule.func if isinstance(rule, functools.partial) else rule
+            found.setdefault(shared, []).append(str(operator))
     return {rule: ", ".join(operators) for rule, operators in found.items()}
 
 
