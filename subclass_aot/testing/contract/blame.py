@@ -96,7 +96,7 @@ def methods_of(cls: type) -> dict[CodeType, Method]:
             for operators, rule in _in_table(value) if name != "_handlers" else ():
                 add(rule, operators, "rule")
         declaration = vars(each).get("__wrapper_declaration__")
-        for rule, operators in _rules(declaration).items():
+        for rule, operators in _rules(declaration).values():
             add(rule, operators, "rule")  # also where the module has a function of that name
     for module in {each.__module__ for each in own}:
         for name, value in vars(sys.modules.get(module, ModuleType(""))).items():
@@ -256,13 +256,15 @@ def _unwrapped(value: object) -> Iterator[FunctionType]:
             yield from _unwrapped(part)
 
 
-def _rules(declaration: object) -> dict[Any, str]:
-    """Returns the rules of a declaration, each with all operators that it is for."""
-    found: dict[Any, list[str]] = {}
-    if isinstance(declaration, Declaration):
-        for operator, rule in declaration.rules.items():
-            found.setdefault(getattr(rule, "function", rule), []).append(str(operator))
-    return {rule: ", ".join(operators) for rule, operators in found.items()}
+def _rules(declaration: object) -> dict[object, tuple[object, str]]:
+    """Returns the rules of a declaration, each with all operators that its code is for."""
+    found: dict[object, tuple[object, str]] = {}
+    for operator, rule in declaration.rules.items() if isinstance(declaration, Declaration) else ():
+        rule = getattr(rule, "function", rule)
+        code = next((each.__code__ for each in _unwrapped(rule)), rule)
+        before = f"{found[code][1]}, " if code in found else ""
+        found[code] = rule, f"{before}{operator}"
+    return found
 
 
 def _in_table(value: object) -> Iterator[tuple[str, object]]:
