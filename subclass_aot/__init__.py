@@ -19,6 +19,7 @@ from subclass_aot.load import load
 from subclass_aot.meta import MetaTensor, Spec, missing_meta, register_meta, to_meta
 from subclass_aot.tensors import (
     Float8Weight,
+    Int4Tiles,
     Int4Weight,
     Int8Weight,
     Jagged,
@@ -74,6 +75,7 @@ __all__ = [
     "CompiledFileError",
     "FlattenPlan",
     "Float8Weight",
+    "Int4Tiles",
     "Int4Weight",
     "Int8Weight",
     "Jagged",

@@ -9,6 +9,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from subclass_aot import _torch
+from subclass_aot.tensors.int4_tiles import Int4Tiles
+from subclass_aot.tensors.int4_weight import Int4Weight
+
 Match = str | Callable[[str, nn.Module], bool]
 
 
@@ -19,8 +23,9 @@ def quantize_(module: nn.Module, to: Callable[[torch.Tensor], torch.Tensor] | ty
 
     Args:
         module: A linear layer, or a module with some below.
-        to: A class with a `from_float`, as `Int4Weight`, or a function of the weight, as
-            `functools.partial(Int4Weight.from_float, group=32)`.
+        to: A class with a `from_float`, as `Int8Weight`, or a function of the weight, as
+            `functools.partial(Int4Weight.from_float, group=32)`. Of `Int4Weight`, weights that a kernel could take
+            become `Int4Tiles`, in groups that it takes; a function makes what it makes.
         match: Which layers: a pattern of their names (`"layers.*.mlp.*"`), or a function of name and layer that says
             so; that one may pick layers of other kinds, too, whose `weight` is then replaced.
 
@@ -37,7 +42,7 @@ def quantize_(module: nn.Module, to: Callable[[torch.Tensor], torch.Tensor] | ty
     """
     if isinstance(to, type) and not hasattr(to, "from_float"):
         raise ValueError(f"quantize_: {to.__name__} has no from_float; give a function of the weight, as a lambda.")
-    make: Any = getattr(to, "from_float", to)
+    make: Any = _int4 if to is Int4Weight else getattr(to, "from_float", to)
     chosen = {name: layer for name, layer in module.named_modules(remove_duplicate=False) if _fits(name, layer, match)}
     if not chosen:
         raise ValueError(f"quantize_: no layer of this {type(module).__name__} fits match={match!r}.")
@@ -56,6 +61,12 @@ def quantize_(module: nn.Module, to: Callable[[torch.Tensor], torch.Tensor] | ty
     for layer, parameter in replacements:
         layer.weight = parameter
     return module
+
+
+def _int4(weight: torch.Tensor) -> torch.Tensor:
+    group = next((size for size in (64, 32) if weight.shape[-1] % size == 0), 64)
+    cls = Int4Tiles if _torch.quantized.tile_for(weight, group) else Int4Weight
+    return cls.from_float(weight, group)
 
 
 def _checked(new: object, weight: torch.Tensor) -> torch.Tensor:

@@ -36,4 +36,4 @@ def _(op, x, *args, **kwargs):
     out = op(filled, *args, **kwargs)
     if op.overloadpacket is aten.mean:
         out = out / op(x.mask.to(out.dtype), *args)
-    return Masked(out, x.mask.any(*args))
+    return Masked(out, x.mask.any(*(None if a == [] else a for a in args)))  # all dims, by another name

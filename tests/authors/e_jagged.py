@@ -46,8 +46,8 @@ def _(op, *args, **kwargs):
 
 @Jagged.implements(sa.ops.reductions)
 def _(op, x, dim=(), *options, **kwargs):
-    if not dim:
-        return op(x.flat, *options, **kwargs)
-    if op is not aten.sum.dim_IntList or [d % x.dim() for d in dim] != [1] or options or kwargs:
+    if dim == () and not kwargs:
+        return op(x.flat)
+    if op is not aten.sum.dim_IntList or [d % x.dim() for d in dim or ()] != [1] or options or kwargs:
         return NotImplemented
     return x.flat.new_zeros(x.shape[0], *x.shape[2:]).index_add(0, x.places()[0], x.flat)

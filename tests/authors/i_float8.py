@@ -28,7 +28,7 @@ class Float8(sa.WrapperTensor, views={"scale": "keep"}):
 
 @Float8.implements(torch.ops.aten.mm.default)
 def _(a, b):
-    if not (isinstance(a, Float8) and isinstance(b, Float8)):
+    if not (isinstance(a, Float8) and isinstance(b, Float8)) or a.dtype is torch.float64:
         return NotImplemented
     return torch._scaled_mm(a.bits, b.bits, scale_a=a.scale.float(), scale_b=b.scale.float(), out_dtype=a.dtype)
 

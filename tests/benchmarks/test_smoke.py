@@ -31,6 +31,7 @@ from benchmarks import (
     new_process,
     null,
     quantized,
+    quantized_kernels,
     report,
     signature,
     torch_side,
@@ -94,21 +95,30 @@ def test_the_table_of_quantized_weights() -> None:
     def fails(model: Any) -> None:
         raise RuntimeError("not here\nand more")
 
-    sizes = {**quantized.SIZES, "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1, "vocab_size": 16}
-    compilers = {name: compiler for name, compiler in quantized.COMPILERS.items() if "inductor" not in name}
-    measured = quantized.run(TINY, sizes, {**quantized.OURS, "another": fails}, compilers)
+    sizes = {
+        **quantized.SIZES, "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1, "vocab_size": 16,
+        "num_attention_heads": 4,
+    }  # fmt: skip
+    compilers = {name: quantized.COMPILERS[name] for name in ("eager mode", 'aot_compile, "eager"')}
+    measured = quantized.run(TINY, sizes, {**quantized.OURS, "another": fails}, compilers, words=20)
     assert [row.name for row in measured.rows] == list(quantized.OURS)
     found = {row.name: row for row in measured.rows}
-    elements = 64 * 64 * (1 + 1 + 0.5 + 0.5 + 3)
-    assert found["dense"].bytes == 4 * elements and found["dense"].off == 0
-    assert found["`Int4Weight`"].bytes == elements / 2 + 2 * 4 * elements / 64
+    elements = 64 * 64 * 7
+    assert found["dense"].bytes == 2 * elements and found["dense"].off == 0
+    assert found["`Int4Weight`"].bytes == elements / 2 + 2 * 2 * elements / 64
     assert 0 < found["`Int8Weight`"].off < found["`Int4Weight`"].off < found["`Sparse24Weight`"].off < 1
-    assert len(measured.times.microseconds) == len(quantized.OURS) * len(compilers)
+    assert len(measured.times.microseconds) == len(quantized.OURS) * len(compilers) * len(quantized.PHASES)
     lines = "\n".join(quantized.markdown(measured, compilers, "this machine")).splitlines()
-    assert len([line for line in lines if line.startswith("|")]) == 2 + len(quantized.OURS)
+    assert len([line for line in lines if line.startswith("|")]) == 2 * (2 + len(quantized.OURS))
     assert lines[-1] == "- another: `RuntimeError: not here`"
     with pytest.raises(RuntimeError, match="not here"):
         quantized.run(TINY, sizes, {"dense": fails}, compilers)  # what is ours must run
+
+
+def test_the_table_of_products(capsys: pytest.CaptureFixture[str]) -> None:
+    assert quantized_kernels.main(["--small"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len([line for line in lines if line.startswith("| ")]) >= 1 + 2 * 3
 
 
 @pytest.mark.parametrize("cls", [sa.TwoTensor, torch_side.TwoTensor])

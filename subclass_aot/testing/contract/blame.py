@@ -53,6 +53,11 @@ class Method:
     line: int
     suspicious: int = field(default=0, compare=False)
 
+    @property
+    def place(self) -> str:
+        """Where it begins."""
+        return f"{self.file}:{self.line}"
+
     def __str__(self) -> str:
         called = f"the rule for {self.name}" if self.kind == "rule" else f"`{self.name}`"
         return f"{called} ({self.file.rpartition('/')[2]}:{self.suspicious or self.line})"
@@ -91,7 +96,7 @@ def methods_of(cls: type) -> dict[CodeType, Method]:
             for operators, rule in _in_table(value) if name != "_handlers" else ():
                 add(rule, operators, "rule")
         declaration = vars(each).get("__wrapper_declaration__")
-        for rule, operators in _rules(declaration).items():
+        for rule, operators in _rules(declaration).values():
             add(rule, operators, "rule")  # also where the module has a function of that name
     for module in {each.__module__ for each in own}:
         for name, value in vars(sys.modules.get(module, ModuleType(""))).items():
@@ -108,6 +113,7 @@ class Watch:
 
     Attributes:
         runs: What was noted.
+        calls: Which functions of the class call which others.
     """
 
     def __init__(self, cls: type) -> None:
@@ -115,6 +121,7 @@ class Watch:
         self._ran: set[tuple[Method, int]] = set()
         self._is_paused = False
         self.runs: list[Run] = []
+        self.calls: set[tuple[Method, Method]] = set()
 
     def check(self, check: Callable[[], None]) -> None:
         """Runs a check, and notes what ran, if it has no parts that are noted by themselves.
@@ -151,6 +158,9 @@ class Watch:
         method = None if self._is_paused else self._known.get(frame.f_code)
         if method is None:
             return None
+        caller = self._caller_of(frame)
+        if caller is not None:
+            self.calls.add((caller, method))
 
         def note(frame: FrameType, event: str, argument: object) -> Any:
             if event == "line":
@@ -159,8 +169,15 @@ class Watch:
 
         return note
 
+    def _caller_of(self, frame: FrameType) -> Method | None:
+        """Returns the function of the class that is nearest below a call."""
+        below = frame.f_back
+        while below is not None and below.f_code not in self._known:
+            below = below.f_back
+        return None if below is None else self._known[below.f_code]
 
-_PROTOCOL = ("__new__", "__init__", "__tensor_flatten__", "__tensor_unflatten__", "__repr__", "outer")
+
+PROTOCOL = ("__new__", "__init__", "__tensor_flatten__", "__tensor_unflatten__", "__repr__", "outer")
 """What all programs run, and has clauses of its own: it is half as suspicious."""
 
 
@@ -184,7 +201,7 @@ def suspects(runs: Sequence[Run]) -> list[tuple[Method, float]]:
     most: dict[Method, tuple[float, int]] = {}
     for method, line in sorted(failed, key=lambda each: each[1]):
         much = failed[method, line] / math.sqrt(len(broken) * ran[method, line])
-        much = round(much / (2 if method.name in _PROTOCOL else 1), 6)
+        much = round(much / (2 if method.name in PROTOCOL else 1), 6)
         if much > most.get(method, (0.0, 0))[0]:
             most[method] = much, line
     # Of two that are as suspicious the rule comes first.
@@ -206,10 +223,12 @@ def slip_of(error: BaseException, cls: type) -> str | None:
     Returns:
         One line; None for what the class refuses, or torch, and for what is raised elsewhere.
     """
-    if isinstance(error, RuleResultError):
-        return first_line(error)
+    known = methods_of(cls)
+    if isinstance(error, RuleResultError):  # it says of which rule
+        rule = next((f"{method} raises " for method in known.values() if method.place in str(error)), "")
+        return f"{rule}{first_line(error)}"
     frames = [frame for frame, _ in walk_tb(error.__traceback__)]
-    method = methods_of(cls).get(frames[-1].f_code) if isinstance(error, _SLIPS) and frames else None
+    method = known.get(frames[-1].f_code) if isinstance(error, _SLIPS) and frames else None
     return None if method is None else f"{method} raises {first_line(error)}"
 
 
@@ -237,13 +256,15 @@ def _unwrapped(value: object) -> Iterator[FunctionType]:
             yield from _unwrapped(part)
 
 
-def _rules(declaration: object) -> dict[Any, str]:
-    """Returns the rules of a declaration, each with all operators that it is for."""
-    found: dict[Any, list[str]] = {}
-    if isinstance(declaration, Declaration):
-        for operator, rule in declaration.rules.items():
-            found.setdefault(getattr(rule, "function", rule), []).append(str(operator))
-    return {rule: ", ".join(operators) for rule, operators in found.items()}
+def _rules(declaration: object) -> dict[object, tuple[object, str]]:
+    """Returns the rules of a declaration, each with all operators that its code is for."""
+    found: dict[object, tuple[object, str]] = {}
+    for operator, rule in declaration.rules.items() if isinstance(declaration, Declaration) else ():
+        rule = getattr(rule, "function", rule)
+        code = next((each.__code__ for each in _unwrapped(rule)), rule)
+        before = f"{found[code][1]}, " if code in found else ""
+        found[code] = rule, f"{before}{operator}"
+    return found
 
 
 def _in_table(value: object) -> Iterator[tuple[str, object]]:

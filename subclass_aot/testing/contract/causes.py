@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from subclass_aot.testing.contract.blame import Method, Run, Watch, methods_of, suspects
+from subclass_aot.testing.contract.blame import PROTOCOL, Method, Run, Watch, methods_of, suspects
 from subclass_aot.testing.contract.clause import Clause, is_fault, settled
 from subclass_aot.testing.contract.finding import Finding
 from subclass_aot.testing.contract.trial import READINGS, BrokenClause, DoesNotApply, Trial
@@ -48,6 +48,13 @@ _ABOUT_BY_NAME = {
     "assignment": ("__setattr__",),
 }
 
+_ROUND_TRIP = range(7, 11)
+
+_READERS = ("read", "forward", "backward")
+"""What readings call."""
+
+_MOST_HELPERS = 3
+
 _WEAK = 0.5
 """What is less suspicious runs in too much that is right: it is no cause beside another one."""
 
@@ -60,10 +67,12 @@ class Cause:
         methods: What the author has written; several where they do not agree with each other; none where it is not
             known.
         findings: What is broken by it, the plainest first.
+        helpers: What the author has written, too, that the methods call, where these write or read values.
     """
 
     methods: tuple[Method, ...]
     findings: tuple[Finding, ...]
+    helpers: tuple[Method, ...] = ()
 
 
 def causes_of(trial: Trial, findings: Sequence[Finding]) -> list[Cause]:
@@ -76,16 +85,16 @@ def causes_of(trial: Trial, findings: Sequence[Finding]) -> list[Cause]:
     broken = [finding for finding in findings if finding.is_broken]
     if not broken:
         return []
-    runs, kept = _runs(trial, findings)
+    runs, kept, calls = _runs(trial, findings)
     known = set(methods_of(trial.cls).values())
     left, found = list(broken), list[Cause]()
-    for finding in broken:
-        methods = _about(finding.clause, known)
-        if methods and finding in left:
-            mine = [each for each in left if _about(each.clause, known)[:1] == methods[:1]]
+    about = {finding: _about(finding, known, [*runs.get(finding, []), *kept]) for finding in broken}
+    # A wrong round trip is seen wherever a tensor is made of its parts.
+    for finding in sorted(broken, key=lambda each: (each.clause.number != 0, each.clause.number not in _ROUND_TRIP)):
+        if about[finding] and finding in left:
+            mine = [each for each in left if about[each][:1] == about[finding][:1]]
             left = [each for each in left if each not in mine]
-            narrowest = min((_about(each.clause, known) for each in mine), key=len)
-            found.append(Cause(narrowest, tuple(mine)))
+            found.append(Cause(min((about[each] for each in mine), key=len), tuple(mine)))
     for place, cause in enumerate(found):
         ran = [each for each in left if _is_explained(cause, runs.get(each, []), _all(runs, left), kept)]
         left = [each for each in left if each not in ran]
@@ -97,16 +106,27 @@ def causes_of(trial: Trial, findings: Sequence[Finding]) -> list[Cause]:
         if not mine:
             break
         left = [each for each in left if each not in mine]
-        found.append(Cause((strong[0][0],), tuple(mine)))
+        found.append(Cause((strong[0][0], *_of_outside(mine[0], known, strong[0][0])), tuple(mine)))
     if found:  # what is compiled is not traced: it repeats what is wrong in eager mode
         unseen = [each for each in left if not runs.get(each)]
         left = [each for each in left if each not in unseen]
         found[0] = Cause(found[0].methods, (*found[0].findings, *unseen))
-    return [*found, *(Cause((), (each,)) for each in left)]
+    return [_with_helpers(cause, calls) for cause in found] + [Cause((), (each,)) for each in left]
 
 
-def _runs(trial: Trial, findings: Sequence[Finding]) -> tuple[dict[Finding, list[Run]], list[Run]]:
-    """Returns the broken runs of each finding, and the runs of what was right."""
+def _with_helpers(cause: Cause, calls: Collection[tuple[Method, Method]]) -> Cause:
+    """Returns the cause with what its methods call, if it is about what is written and read."""
+    if cause.findings[0].clause.number not in (0, 2):
+        return cause
+    called = {callee for caller, callee in calls if caller in cause.methods and callee not in cause.methods}
+    helpers = sorted((each for each in called if each.name not in (*PROTOCOL, *READINGS)), key=str)
+    return replace(cause, helpers=tuple(helpers)) if len(helpers) <= _MOST_HELPERS else cause
+
+
+def _runs(
+    trial: Trial, findings: Sequence[Finding]
+) -> tuple[dict[Finding, list[Run]], list[Run], set[tuple[Method, Method]]]:
+    """Returns the broken runs of each finding, the runs of what was right, and who calls whom."""
     trial.watch = watch = Watch(trial.cls)
     broken: dict[Finding, list[Run]] = {}
     for finding in findings:
@@ -116,7 +136,7 @@ def _runs(trial: Trial, findings: Sequence[Finding]) -> tuple[dict[Finding, list
             if finding.is_broken:
                 broken[finding] = [run for run in watch.runs[before:] if run.is_broken]
     trial.watch = None
-    return broken, [run for run in watch.runs if not run.is_broken]
+    return broken, [run for run in watch.runs if not run.is_broken], watch.calls
 
 
 def _checked(watch: Watch, clause: Clause, trial: Trial) -> Callable[[], None]:
@@ -132,10 +152,30 @@ def _checked(watch: Watch, clause: Clause, trial: Trial) -> Callable[[], None]:
     return lambda: watch.check(check)
 
 
-def _about(clause: Clause, known: Collection[Method]) -> tuple[Method, ...]:
-    """Returns the methods of the class that a clause is about, if it is about any."""
-    names = _ABOUT_BY_NAME.get(clause.name) or ABOUT.get(clause.number, ())
+def _about(finding: Finding, known: Collection[Method], runs: Sequence[Run]) -> tuple[Method, ...]:
+    """Returns the methods that a finding is about, if it is about any: by what it says, or by its clause."""
+    slips = tuple(method for method in known if f"{method} raises " in finding.why)
+    if slips:
+        return slips
+    clause = finding.clause
+    methods = _of_names(_ABOUT_BY_NAME.get(clause.name) or ABOUT.get(clause.number, ()), known)
+    is_of_x = {2: " of x is ", 10: "the round trip"}.get(clause.number, "")
+    if is_of_x not in finding.why:
+        return ()  # the tensor is right, and what an operator makes of it is not
+    if clause.number == 0 and clause.name not in _ABOUT_BY_NAME and not _of_names(("from_plain",), known):
+        others = [method for method, _ in suspects(runs) if method not in methods and method.name not in _READERS]
+        return (*others[:1], *methods)  # what writes is a rule, or dispatch
+    return methods
+
+
+def _of_names(names: Sequence[str], known: Collection[Method]) -> tuple[Method, ...]:
     return tuple(m for name in names for m in sorted(known, key=str) if m.name == name and m.kind == "method")
+
+
+def _of_outside(finding: Finding, known: Collection[Method], other: Method) -> tuple[Method, ...]:
+    """Returns what says the metadata outside, where that is not what it should be."""
+    methods = _of_names(("outer", "__new__"), known) if " outside, " in finding.why else ()
+    return () if other in methods else methods[:1]
 
 
 def _all(runs: dict[Finding, list[Run]], findings: Iterable[Finding]) -> list[Run]:

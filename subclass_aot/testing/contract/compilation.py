@@ -182,6 +182,10 @@ for _compiler in COMPILERS:
 
 def _sizes(trial: Trial) -> tuple[torch.Tensor, torch.Tensor]:
     """Returns tensors of twice and four times the rows, by a parameter of `make` or made of longer inner tensors."""
+    tensor = trial.make()
+    parts = [tensor, *(part for part in inner_of(tensor).values() if isinstance(part, torch.Tensor))]
+    if any(size == tensor.shape[0] for part in parts for size in part.shape[1:]):
+        raise DoesNotApply("another dim is as long as there are rows: symbolic sizes take the two for one")
     for name, size in parameters_of(trial.source[0]).items():
         if size == tuple(trial.make().shape):
             each = [trial.asked_for({name: (rows * size[0], *size[1:])}) for rows in (2, 4)]

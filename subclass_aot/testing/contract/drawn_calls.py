@@ -21,12 +21,12 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._stack import pass_on_interruption
 from subclass_aot.testing.contract.clause import Clauses
-from subclass_aot.testing.contract.trial import BrokenClause, DoesNotApply, Program, Trial, require, several
+from subclass_aot.testing.contract.trial import BrokenClause, DoesNotApply, Program, Trial, require, several, storages
 
 _TRIED = 250
 """Calls of one operator that are tried at once on dense tensors."""
 
-_TENSORS_TAKEN = 5
+_TENSORS_TAKEN = 7
 """Calls of one operator with other tensors that are tried on the class."""
 
 _OTHERS_TAKEN = 8
@@ -39,8 +39,8 @@ _UNTAGGED = frozenset(
 """Packets without a tag that layers and optimizers use."""
 
 _LEFT_OUT = frozenset(
-    "_local_scalar_dense as_strided copy_ empty_like native_dropout resize_ set_ _embedding_bag native_group_norm "
-    "_native_batch_norm_legit _native_batch_norm_legit_no_training float_power float_power_".split()
+    "_fft_c2r _local_scalar_dense as_strided copy_ empty_like native_dropout resize_ set_ _embedding_bag "
+    "native_group_norm _native_batch_norm_legit _native_batch_norm_legit_no_training float_power float_power_".split()
 )
 """Those whose values nobody promises, that other clauses try with more care, that believe their arguments about sizes,
 or compute in another dtype, in which a code times its scale is not rounded."""
@@ -76,16 +76,34 @@ def _drawn_calls(trial: Trial) -> None:
     with torch.no_grad():
         ruled = list(_with_a_rule(trial.cls))
         for func in drawn_operators(ruled) if not trial.is_quick else _of_packets(ruled):
-            for call in drawn_calls(func, values[0]):
+            calls = drawn_calls(func, values[0])
+            for call in calls:
                 if call.writes and trial.rounding and not _is_finite(call.program(values[0])):
                     continue  # integers have no code for it
                 try:
                     trial.commutes_or_refuses(call.text, call.program)
+                    if not call.writes and call is calls[0]:
+                        trial.part(functools.partial(_leaves_its_arguments, trial, call, values[0]))
                 except BrokenClause as error:
                     wrong.append(str(error))
                     break
     more = f"\nand {len(wrong) - _SHOWN} more operators" if len(wrong) > _SHOWN else ""
     require(not wrong, "\n".join(wrong[:_SHOWN]) + more)
+
+
+def _leaves_its_arguments(trial: Trial, call: Call, values: torch.Tensor) -> None:
+    """Raises `BrokenClause` if a write into what an operator gives reaches what it was given, unless it is a view."""
+    tensor = trial.make()
+    try:
+        results = several(call.program(tensor))
+        shares = [each for each in results if type(each) is trial.cls and storages(each) & storages(tensor)]
+        if not shares or any(storages(each) & storages(values) for each in several(call.program(values))):
+            return
+        shares[0].mul_(3)
+    except Exception as error:  # which operators a class offers is its own affair
+        pass_on_interruption(error)
+        return
+    trial.agrees(tensor, trial.values(), f"x after {call.text}.mul_(3)")
 
 
 def _is_finite(results: object) -> bool:
@@ -244,7 +262,7 @@ def _values(argument: _torch.operators.SchemaArgument, is_first: bool) -> list[_
     kind = kind.removeprefix("Optional[").removesuffix("]") if optional else kind
     found = _of_kind(kind, name)
     if kind == "Tensor" and not is_first:  # of two that are the same, much is the same: `x / x` is 1 however rounded
-        found = [*found[1:2], *found[:1], *found[2:]]
+        found = [*found[1:2], *found[:1], *found[2:], *(_OPERANDS if found is _TENSORS else [])]
     if argument.has_default_value():
         default = argument.default_value
         found = [_plain(default), *(each for each in found if each.text != repr(default))]
@@ -285,6 +303,10 @@ _TENSORS = [
     _Value("dense.mT", lambda x: _dense(x, *x.mT.shape)),
     _Value("row", lambda x: _dense(x, x.shape[-1])),
     _Value("number", lambda x: _dense(x)),
+]
+_OPERANDS = [
+    _Value("2.5", lambda x: 2.5),
+    _Value("dense of one dim more", lambda x: _dense(x, 2, *x.shape)),
 ]
 _MASKS = [_Value("dense > 0.8", lambda x: _dense(x, *x.shape) > 0.8), _Value("x > 0", lambda x: x > 0)]
 _INDICES = [

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import inspect
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -78,18 +80,31 @@ def _attributes(trial: Trial) -> None:
         "x.requires_grad_().detach()": lambda x: x.requires_grad_(trial.is_real).detach(),
         "copy.copy(x)": copy.copy,
         "copy.deepcopy(x)": copy.deepcopy,
+        "x * 2": lambda x: x * 2,
+        "x.split(1)[0]": lambda x: x.split(1)[0],
+        "x.unbind(0)[0]": lambda x: x.unbind(0)[0],
     }
     for what, program in programs.items():
         made = trial.made_by(program)
         if made is None:
             continue
-        gone = sorted(set(vars(tensor)) - set(vars(made)))
+        gone = sorted(set(vars(tensor)) - set(vars(made))) if what != "x * 2" else []
         require(not gone, f"after {what} it has no attribute {', '.join(gone)}")
-        if what in _KEEPS_ALL:
-            for name, value in vars(tensor).items():
-                if isinstance(value, _PLAIN):
-                    other = getattr(made, name)
-                    require(other == value, f"after {what} its attribute {name} is {other!r}, not {value!r}")
+        for name, value in vars(tensor).items():
+            other = getattr(made, name, value)
+            is_kept = what in _KEEPS_ALL and isinstance(value, _PLAIN)
+            if is_kept or (isinstance(value, str) and other == _default_of(trial.cls, name)):
+                require(other == value, f"after {what} its attribute {name} is {other!r}, not {value!r}")
+
+
+def _default_of(cls: type, name: str) -> object:
+    """Returns the default of a parameter of the constructor: what an attribute has that was not passed on."""
+    for constructor in ("__new__", "__init__"):
+        with contextlib.suppress(TypeError, ValueError):  # a function in C says nothing of its parameters
+            parameter = inspect.signature(getattr(cls, constructor)).parameters.get(name)
+            if parameter is not None:
+                return parameter.default
+    return None
 
 
 _KEEPS_ALL = ("the round trip", "x.detach()", "x.clone()", "copy.copy(x)", "copy.deepcopy(x)")

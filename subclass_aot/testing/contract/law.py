@@ -116,6 +116,10 @@ def _from_plain(trial: Trial, own: torch.Tensor) -> None:
         pass_on_interruption(error)
         raise BrokenClause(f"from_plain raises, of what the tensor itself means: {first_line(error)}") from None
     require(type(made) is trial.cls, f"from_plain gives a {type(made).__name__}")
+    mine = dict(_tensors(tensor))
+    for name, part in _tensors(made):
+        like = mine.get(name, part)
+        require(part.dtype == like.dtype, f"from_plain gives {name} of {part.dtype}, not {like.dtype}, as x has it")
 
 
 @_law("own values")
@@ -166,7 +170,8 @@ def _of_another(trial: Trial, own: torch.Tensor) -> None:
 def _coarseness(trial: Trial, like: torch.Tensor, own: torch.Tensor) -> float:
     """Returns by how much drawn values are rounded, as a part of the largest. See Note [What a class can hold]."""
     drawn = [draw(own) for draw in _DRAWN.values()]
-    off = [distance(trial.read(written(like, values))[0], values) for values in drawn]
+    what = "a tensor that drawn values were written into"
+    off = [distance(trial.read_result(written(like, values), what)[0], values) for values in drawn]
     require(max(off) < float("inf"), "drawn values, written and read, are no numbers")
     return max(off)
 

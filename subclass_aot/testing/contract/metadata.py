@@ -9,7 +9,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._stack import pass_on_interruption
 from subclass_aot.testing.contract.clause import Clauses
-from subclass_aot.testing.contract.trial import DoesNotApply, Trial, inner_of, require, unflattened
+from subclass_aot.testing.contract.trial import BrokenClause, DoesNotApply, Trial, inner_of, require, unflattened
 
 CLAUSES = Clauses()
 
@@ -79,7 +79,8 @@ def _meta(trial: Trial) -> None:
     tensor = trial.make()
     meta = tensor.to("meta")
     require(type(meta) is trial.cls, f"to('meta') gives a {type(meta).__name__}")
-    require(meta.device.type == "meta" and meta.shape == tensor.shape, "to('meta') has another size or device")
+    require(meta.device.type == "meta", f"to('meta') is on {meta.device} outside, not on meta")
+    require(meta.shape == tensor.shape, f"to('meta') has size {list(meta.shape)} outside, not {list(tensor.shape)}")
     require(repr(meta), "a meta tensor has an empty repr")
 
 
@@ -93,7 +94,10 @@ def _same_with(
     if not changed or not trial.readings:
         raise DoesNotApply("no inner tensor can have it, or there is no reading")
     try:
+        trial.agrees(unflattened(tensor, inner), trial.read(tensor), "the round trip")
         made = unflattened(tensor, {**inner, **changed})
+    except BrokenClause:
+        raise DoesNotApply("the round trip changes it, as clause 10 says") from None
     except Exception as error:
         pass_on_interruption(error)
         return

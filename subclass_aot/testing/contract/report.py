@@ -54,6 +54,8 @@ class Report:
             first, *others = cause.findings
             blamed = " and ".join(map(str, cause.methods)) or f"clause {first.clause.number}"
             verb = " do not agree" if len(cause.methods) > 1 else ""
+            if cause.helpers:
+                blamed += f", with {' and '.join(map(str, cause.helpers))}{',' * bool(verb)}"
             yield f"{self.cls.__name__}: {blamed}{verb}: {first.why or first.clause.sentence}"
             yield f"      write: {remedy(first.clause, self.cls, cause.methods)}"
             yield f"  {first}"

@@ -136,8 +136,11 @@ class Trial:
     def make(self) -> Any:
         """Returns a new tensor of the class. What runs for that is no part of what is tried."""
         _seed()
-        with self.watch.paused() if self.watch is not None else contextlib.nullcontext():
+        with self._paused():
             return self._make()
+
+    def _paused(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext() if self.watch is None else self.watch.paused()
 
     def part(self, check: Callable[[], None]) -> None:
         """Runs a part of a clause, of which it is noted by itself which methods of the class ran."""
@@ -183,7 +186,8 @@ class Trial:
         """Yields trials of the other forms of the tensor."""
         for what, program in FORMS.items():
             try:
-                form = Trial(lambda: program(self._make()), self.source[1])  # noqa: B023  # called before the next one
+                with self._paused():
+                    form = Trial(lambda: program(self._make()), self.source[1])  # noqa: B023  # before the next one
             except Exception as error:
                 pass_on_interruption(error)
                 continue
@@ -221,13 +225,21 @@ class Trial:
         """
         if not self.readings:
             raise DoesNotApply("there is no reading: give readings=")
-        for mine, wanted in zip(self.read(got), want, strict=True):
+        for mine, wanted in zip(self.read_result(got, what), want, strict=True):
             require(
                 mine.shape == wanted.shape, f"{what} means a tensor of {list(mine.shape)}, not {list(wanted.shape)}"
             )
             off = distance(mine, wanted)
             least = max(self._precision, _precision(mine.dtype), _precision(wanted.dtype))
             require(off <= max(tolerance, least), f"{what} has wrong values, off by {off:.3g} of the largest value")
+
+    def read_result(self, got: torch.Tensor, what: str) -> list[torch.Tensor]:
+        """Returns what a result means. One that cannot be read is wrong: it was given as if it were right."""
+        try:
+            return self.read(got)
+        except Exception as error:
+            pass_on_interruption(error)
+            raise BrokenClause(f"{what} cannot be read: {first_line(error)}") from None
 
     def holds(self, got: torch.Tensor, want: Sequence[torch.Tensor], what: str) -> None:
         """Raises `BrokenClause` unless a tensor of the class means what it should, as far as the class can hold it.
@@ -249,7 +261,8 @@ class Trial:
         if kept is None or any(each.shape != right.shape for each, right in zip(kept, want, strict=True)):
             self.agrees(got, want, what)
             return
-        self.agrees(got, [_nearer(*each) for each in zip(self.read(got), want, kept, strict=True)], what)
+        mine = self.read_result(got, what)
+        self.agrees(got, [_nearer(*each) for each in zip(mine, want, kept, strict=True)], what)
 
     def commutes(self, what: str, program: Program, tolerance: float = 0.0) -> None:
         """Raises `BrokenClause` unless a program commutes with every reading: values, and sizes and dtype outside.

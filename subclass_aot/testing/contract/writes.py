@@ -104,6 +104,18 @@ def _copy(trial: Trial) -> None:
         trial.agrees(source, want, "what it was copied from")
 
 
+@CLAUSES.add(23, "S", "dense.copy_(x)", "a dense tensor takes what a tensor of the class means")
+def _copy_into_dense(trial: Trial) -> None:
+    with torch.no_grad():
+        tensor, want = _written(trial)
+        if len(want) != 1:
+            raise DoesNotApply("a dense tensor holds one of what it means")
+        dense = torch.full_like(want[0], 7.0)
+        require(dense.copy_(tensor) is dense, "it returns another object")
+        trial.agrees(dense, want, "the dense tensor")
+        trial.agrees(tensor, want, "what it was copied from")
+
+
 @CLAUSES.add(23, "S", "out=", "what is given as `out` holds the result, and is returned")
 def _out(trial: Trial) -> None:
     with torch.no_grad():

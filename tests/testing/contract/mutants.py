@@ -41,7 +41,8 @@ class Mutant:
     Attributes:
         maker: Makes a tensor of it.
         function: The function that was changed.
-        line: Its line.
+        line: Its first line.
+        end: Its last line.
         change: What was changed, and into what.
         source: The whole module.
     """
@@ -49,6 +50,7 @@ class Mutant:
     maker: str
     function: str
     line: int
+    end: int
     change: str
     source: str
 
@@ -64,7 +66,7 @@ class Outcome:
         mutant: The mutant.
         verdict: "found": something is to mend; "raises": more is not offered than by the right class, and nothing is
             wrong; or "missed".
-        is_named: Whether the first line of the report names the function.
+        is_named: Whether the first line of the report names the function, by one of its lines.
         first: The first line.
     """
 
@@ -123,11 +125,12 @@ def outcome(mutant: Mutant, number: int) -> Outcome | None:
         return Outcome(mutant, "found", mutant.function in ran, first_line(error))
     finally:
         sys.modules.pop(module.__name__)
-    blamed = report.causes[0].methods if report.causes else ()
-    is_named = any(method.name == mutant.function or method.line == mutant.line for method in blamed)
+    first = str(report).splitlines()[0]
+    lines = [int(line) for line in re.findall(rf"\({number}\.py:(\d+)\)", first)]
+    is_named = any(mutant.line <= line <= mutant.end for line in lines)
     not_offered = {finding.clause.name for finding in report.not_offered} - _not_offered(mutant.maker)
     verdict = "found" if report.broken else "raises" if not_offered else "missed"
-    return Outcome(mutant, verdict, is_named, str(report).splitlines()[0])
+    return Outcome(mutant, verdict, is_named, first)
 
 
 @functools.cache
@@ -152,7 +155,8 @@ def _functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
 
 def _mutant(maker: str, function: ast.FunctionDef, mutated: ast.FunctionDef) -> Mutant:
     told = _told(ast.unparse(function), ast.unparse(mutated))
-    return Mutant(maker, function.name, _first_line(function), told, _with(function, mutated))
+    assert function.end_lineno is not None
+    return Mutant(maker, function.name, _first_line(function), function.end_lineno, told, _with(function, mutated))
 
 
 def _with(function: ast.FunctionDef, mutated: ast.FunctionDef) -> str:
@@ -393,6 +397,25 @@ EQUIVALENT: tuple[tuple[str, str], ...] = (
     (r"(coded_like|coded_clone|grouped_mul|grouped_neg|masked_abs): .*clone\(\)", "a copy of what is new"),
     (r"func\(args\[0\]\.(one|two), args\[1\]\)\.clone\(\)", "a copy of what is new"),
     (r"product_t: .*clone\(\)", "it takes no write, which a copy would lose"),
+    (
+        r"\.storage_offset\(\), dtype=.* -> .*\.stride\(\), dtype=",
+        "nobody reads where it begins in memory that it has not",
+    ),
+    (
+        r"out = cls\(func\(args\[0\]\.one.* -> out = cls\(func\(args\[0\]\.two.*, func\(args\[0\]\.one",
+        "a sum has no order",
+    ),
+    (r"out = cls\(func\(x\.high.* -> out = cls\(func\(x\.low.*, func\(x\.high", "a sum has no order"),
+    (r"if func in SCALED .* -> .*isinstance\(args\[0\]", "a product is dense then, and right"),
+    (r"-> .*issubclass\((Sum|Coded|Halves), other\)", "only classes that derive from it would see that"),
+    (r"coded_slice: scale = scale\.detach\(\) -> ", "an inner tensor in the place of an alias of it"),
+    (r"coded_copy: .*-> .*quantize\(dense\(source\)\.expand", "copy_ casts the scale"),
+    (r"halves\.of: .*-> (high = values$|return cls\(high, values - high\.to)", "parts of more bits mean the same"),
+    (r"halves\.of: .*-> return cls\(high, \(values - high\)\.to", "a difference is in the wider dtype"),
+    (
+        r"grouped\.to_plain: .*-> return self\.codes \* ",
+        "a product of integers and numbers is in the dtype of the numbers",
+    ),
     (r"sum\.read: .* -> return self\.one$", "the second part says nothing then, in all operators alike"),
 )
 """What a mutant does that is as right as the class, by a pattern of its text."""

@@ -446,8 +446,8 @@ for each in (Sum, Coded, Halves):
 
 
 def make_grouped() -> Any:
-    codes = torch.randint(-127, 128, (4, 8), dtype=torch.int8)
-    return Grouped(codes, torch.rand(4, 4) / 100 + 0.01, torch.randn(4, 4) / 10, 2)
+    codes = torch.randint(-127, 128, (6, 8), dtype=torch.int8)
+    return Grouped(codes, torch.rand(6, 4) / 100 + 0.01, torch.randn(6, 4) / 10, 2)
 
 
 def make_product(factor: float = 0.75) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import Any
 
@@ -36,6 +37,18 @@ def test_the_functions_of_a_class() -> None:
     assert {"__new__", "data", "__tensor_unflatten__"} <= {method.name for method in methods_of(Held).values()}
     assert {"aten.mm.default", "dequantize"} <= {method.name for method in methods_of(Coded).values()}
     assert {"quantize", "to_plain"} <= {method.name for method in methods_of(Int8Weight).values()}
+
+
+class Partly(Scaled):
+    pass
+
+
+for operator in (aten.neg.default, aten.abs.default):
+    Partly.implements(operator)(functools.partial(lambda op, x: op(x.to_plain()), operator))
+
+
+def test_a_function_that_is_the_rule_of_several_operators() -> None:
+    assert "aten.neg.default, aten.abs.default" in {method.name for method in methods_of(Partly).values()}
 
 
 def test_what_runs_is_noted_and_what_makes_the_tensor_is_not() -> None:

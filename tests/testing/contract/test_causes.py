@@ -9,7 +9,7 @@ import torch
 from subclass_aot.testing import check_subclass
 from subclass_aot.testing.contract.causes import causes_of
 from subclass_aot.testing.contract.trial import Trial
-from tests.testing.contract.classes import Scaled, aten, scaled
+from tests.testing.contract.classes import Held, Scaled, aten, held, scaled
 
 OPERATORS = (0, 2, 10, 23, 24, 27)
 
@@ -66,6 +66,100 @@ def test_two_mistakes_are_two_causes() -> None:
 def test_a_reading() -> None:
     assert causes(Stale)[0][0] == ["to_plain"]
     assert causes(Widened)[0][0] == ["outer", "to_plain"]
+
+
+class Slip(Scaled):
+    pass
+
+
+@Slip.implements(aten.neg.default)
+def negative(x: Any) -> Any:
+    return x.to_plain() + len(x.missing)
+
+
+class OtherSize(Scaled):
+    pass
+
+
+@OtherSize.implements(aten.neg.default)
+def longer(x: Any) -> Any:
+    return torch.cat([-x.to_plain(), x.to_plain()])
+
+
+class HalfSlice(Held):
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = super().__torch_dispatch__(func, types, args, kwargs)
+        if func is aten.slice.Tensor:
+            result.held = result.held[1:]
+        return result
+
+    def to_plain(self) -> torch.Tensor:
+        return self.held * 1
+
+
+class CopiesSign(HalfSlice):
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is aten.copy_.default and isinstance(args[0], cls):
+            args = (args[0], getattr(args[1], "held", args[1]).abs())
+        return Held.__torch_dispatch__.__func__(cls, func, types, args, kwargs)  # type: ignore[attr-defined]
+
+
+class Doubles(HalfSlice):
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return Held.__torch_dispatch__.__func__(cls, func, types, args, kwargs)  # type: ignore[attr-defined]
+
+    def to_plain(self) -> torch.Tensor:
+        return doubled(self.held)
+
+
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+class Swaps(Held):
+    """What is unflattened has its parts in another order."""
+
+    def __init__(self, held: torch.Tensor, other: torch.Tensor, note: Any = "") -> None:
+        super().__init__(held, note)
+        self.other = other
+
+    def __new__(cls, held: torch.Tensor, other: torch.Tensor, note: Any = "") -> Any:
+        return super().__new__(cls, held, note)
+
+    def __tensor_flatten__(self) -> tuple[list[str], Any]:
+        return ["held", "other"], self.note
+
+    @classmethod
+    def __tensor_unflatten__(cls, inner: dict[str, Any], context: Any, size: Any, stride: Any) -> Any:
+        return cls(inner["other"], inner["held"], context)
+
+    def to_plain(self) -> torch.Tensor:
+        return self.held - self.other
+
+
+def test_a_rule_that_fails_by_a_slip_or_gives_something_else() -> None:
+    (((name,), _),) = causes(Slip)
+    assert name == "aten.neg.default"
+    (((name,), _),) = causes(OtherSize)
+    assert name == "aten.neg.default"
+
+
+def test_classes_by_hand() -> None:
+    report = check_subclass(held(HalfSlice), only=[2], quick=True)
+    assert [method.name for method in report.causes[0].methods] == ["__torch_dispatch__", "__new__"]
+    report = check_subclass(held(CopiesSign), only=[0], quick=True)
+    assert [method.name for method in report.causes[0].methods] == ["__torch_dispatch__", "to_plain"]
+    report = check_subclass(held(Doubles), only=[0], quick=True)
+    assert [method.name for method in report.causes[0].helpers] == ["doubled"]
+    assert ", with `doubled` (test_causes.py:" in str(report).splitlines()[0]
+
+
+def test_the_round_trip_comes_before_what_it_makes_wrong() -> None:
+    report = check_subclass(lambda: Swaps(torch.randn(4, 6), torch.randn(4, 6), 2), only=[3, 10], quick=True)
+    assert [method.name for method in report.causes[0].methods] == ["__tensor_unflatten__", "__tensor_flatten__"]
 
 
 def test_what_is_right_has_no_cause() -> None:

@@ -24,6 +24,11 @@ def test_right_class() -> None:
     assert broken(held(Held), ONLY) == {}
 
 
+def test_sizes_that_symbols_take_for_one() -> None:
+    report = check_subclass(lambda: Held(torch.randn(4, 4)), only=[36])
+    assert {finding.verdict for finding in report.findings} == {"does not apply"}
+
+
 def test_other_values_of_a_dtype_without_arithmetic() -> None:
     report = check_subclass(lambda: Float8Weight.from_float(torch.randn(4, 6)), only=[34])
     assert {(f.clause.name, f.verdict) for f in report.findings if f.verdict != "does not apply"} == {

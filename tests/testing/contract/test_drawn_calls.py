@@ -21,6 +21,10 @@ def plain(value: Any) -> Any:
     return value.to_plain() if isinstance(value, WrapperTensor) else value
 
 
+def flipped(x: torch.Tensor) -> torch.Tensor:
+    return x.flip(0) if x.dim() > 2 else x
+
+
 MISTAKES: dict[str, tuple[Any, Callable[..., Any], str]] = {
     "the wrapper is the second": (
         aten.div.Tensor,
@@ -42,6 +46,12 @@ MISTAKES: dict[str, tuple[Any, Callable[..., Any], str]] = {
     ),
     "rows": (aten.embedding.default, lambda w, index, *more: plain(w)[index] * 2, "zeros(2)"),
     "the second of a list": (aten._foreach_mul.Scalar, lambda a, s: [plain(x) * (2 - i) for i, x in enumerate(a)], "1"),
+    "a number, no tensor": (
+        aten.div.Tensor,
+        lambda a, b: plain(a) / plain(b) if isinstance(b, torch.Tensor) else b / plain(a),
+        "(x, 2.5)",
+    ),
+    "one that is larger": (aten.mul.Tensor, lambda a, b: flipped(plain(a) * plain(b)), "dense of one dim more)"),
     "a weight": (aten.lerp.Scalar, lambda a, b, weight: plain(a).lerp(plain(b), 0.5), "2"),
 }
 
@@ -81,6 +91,29 @@ def test_what_is_written_is_what_the_class_can_hold() -> None:
     Unwritten.implements(aten.cos_.default)(lambda x: x)
     assert found(sparse, aten.cos_.default) == []
     assert any("aten.cos_.default(x)" in why for why in found(lambda: sparse(Unwritten), aten.cos_.default))
+
+
+class NegativeShares(Scaled):
+    pass
+
+
+@NegativeShares.implements(aten.neg.default)
+def _(x: Any) -> Any:
+    return NegativeShares(-x.codes, x.scale)
+
+
+@NegativeShares.implements(aten.mul_.Tensor)
+def _(x: Any, other: Any) -> Any:
+    if isinstance(other, torch.Tensor):
+        return NotImplemented
+    x.scale.mul_(other)
+    return x
+
+
+def test_what_is_given_shares_no_memory_that_is_written() -> None:
+    (clause,) = CLAUSES
+    with pytest.raises(BrokenClause, match=r"^x after aten\.neg\.default\(x\)\.mul_\(3\) has wrong values"):
+        clause.check(Trial(scaled(NegativeShares), is_quick=True))
 
 
 def test_the_clause() -> None:

@@ -37,6 +37,21 @@ def test_one_mistake(make: Any, name: str, says: str) -> None:
     assert says in broken(make, ONLY)[name]
 
 
+class DropsNote(Held):
+    """What is computed has the note of the constructor."""
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = super().__torch_dispatch__(func, types, args, kwargs)
+        return cls(result.held) if func is torch.ops.aten.mul.Tensor else result
+
+
+def test_a_note_that_an_operator_drops() -> None:
+    assert broken(held(DropsNote), ONLY) == {}
+    found = broken(held(DropsNote, lambda: "a"), ONLY)
+    assert found == {"attributes": "after x * 2 its attribute note is '', not 'a'"}
+
+
 def test_twice_the_rows() -> None:
     tensor = two_tensor()
     larger: Any = with_twice_the_rows(tensor)

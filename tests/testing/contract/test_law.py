@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from subclass_aot import Int4Weight, NF4Weight, Sparse24Weight
+from subclass_aot import Int4Weight, NF4Weight, Outer, Sparse24Weight
 from tests.testing.contract.classes import Held, Scaled, broken, held, scaled
 from tests.testing.contract.mutated_classes import make_coded
 
@@ -67,6 +67,22 @@ class OtherClass(Scaled):
         return Scaled(plain.clone(), torch.ones_like(self.scale))
 
 
+class OtherDtype(Scaled):
+    def from_plain(self, plain: torch.Tensor) -> Any:
+        return OtherDtype(plain.clone(), torch.ones_like(self.scale, dtype=torch.float64))
+
+    def outer(self) -> Any:
+        return Outer.like(self.codes)
+
+    def to_plain(self) -> torch.Tensor:
+        return (self.codes * self.scale).to(self.codes.dtype)
+
+
+class Unreadable(Scaled):
+    def from_plain(self, plain: torch.Tensor) -> Any:
+        return Unreadable(plain.clone(), torch.ones(5, 1))
+
+
 class Writes(Scaled):
     def to_plain(self) -> torch.Tensor:
         return self.codes.mul_(1) * self.scale
@@ -115,6 +131,8 @@ def test_classes_that_round_are_right(make: Any) -> None:
         (SharesScale, "of another", "after a write into what from_plain gave"),
         (Raises, "from_plain", "from_plain raises, of what the tensor itself means: RuntimeError"),
         (OtherClass, "from_plain", "from_plain gives a Scaled"),
+        (OtherDtype, "from_plain", "from_plain gives scale of torch.float64, not torch.float32, as x has it"),
+        (Unreadable, "own values", "a tensor that drawn values were written into cannot be read: RuntimeError"),
         (Writes, "reading", "reading 0 of x writes into codes"),
     ],
 )

@@ -14,6 +14,16 @@ from tests.testing.contract.wrong_declared import ForgetsNote, SharedCopy
 ONLY = (37, 38)
 
 
+class IsItsData(Held):
+    @property
+    def data(self) -> Any:
+        return self
+
+    @data.setter
+    def data(self, other: Any) -> None:
+        self.held = other.held
+
+
 @pytest.mark.parametrize("name", OURS)
 def test_our_classes(name: str) -> None:
     assert broken(OURS[name][0], ONLY) == {}
@@ -42,3 +52,4 @@ def test_classes_by_hand() -> None:
     assert set(found) == {"torch.save", "torch.load(mmap=True)", "state_dict"}
     assert "UnpicklingError" in found["torch.save"]
     assert broken(held(IgnoresData), ONLY)["data"].startswith("the tensor has wrong values")
+    assert broken(held(IsItsData), ONLY)["data"] == "x.data is a part of what autograd sees"

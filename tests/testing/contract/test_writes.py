@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+import torch
 
 from tests.testing.contract.classes import OURS, Held, Scaled, broken, held, scaled
 from tests.testing.contract.wrong_by_hand import ForgetsOut, OtherObject
@@ -37,6 +40,23 @@ def test_another_object_in_place() -> None:
 def test_out_that_is_not_written() -> None:
     found = broken(held(ForgetsOut), ONLY)
     assert set(found) == {"out="} and "out has wrong values" in found["out="]
+
+
+class Unread(Scaled):
+    pass
+
+
+@Unread.implements(torch.ops.aten.copy_.default)
+def _(target: Any, source: Any, non_blocking: bool = False) -> Any:
+    if isinstance(target, Unread):
+        return NotImplemented
+    target.copy_(source.codes)
+    return target
+
+
+def test_dense_that_takes_something_else() -> None:
+    found = broken(scaled(Unread), ONLY)
+    assert set(found) == {"dense.copy_(x)"} and "the dense tensor has wrong values" in found["dense.copy_(x)"]
 
 
 def test_copy_that_forgets_a_field() -> None:

@@ -1,0 +1,75 @@
+"""Torch's own products with quantized weights. They have no public names; torchao and inductor call these.
+
+What a caller has to keep to is checked here: some kernels read beyond their arguments where sizes do not fit.
+When they go: return False from `takes_int8` and 0 from `_tile`, and products are those with dense weights again.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from subclass_aot._torch.wrappers import is_traceable_wrapper_subclass
+
+CAPABILITY = torch.backends.cpu.get_cpu_capability()
+_HAS_KERNELS = CAPABILITY in ("AVX2", "AVX512")
+"""Elsewhere the kernels are there, too, but are plain loops, or nobody tried them."""
+
+INT4_GROUPS = (32, 64, 128, 256)
+"""The lengths of groups that the product with weights in four bits takes."""
+
+_MULTIPLE = 32
+"""By this, kernels cut rows; with others, `_weight_int8pack_mm` reads memory that is not its own."""
+
+_aten = torch.ops.aten
+int8_mm = _aten._weight_int8pack_mm.default
+"""`x[rows, N] @ (codes[M, N] * scale[M, None]).t()`, of codes and scales that are contiguous."""
+int4_mm = _aten._weight_int4pack_mm_for_cpu.default
+"""The same of codes of four bits, see `_tile`: of `x`, the packed codes `[M, N / 2]`, the length of a group, and
+for each group the scale, and what the code 8 stands for: `[N / group, M, 2]`."""
+int_mm = _aten._int_mm.default
+"""`int8[M, N] @ int8[N, K]`, with sums in int32."""
+
+
+def takes_int8(x: torch.Tensor, codes: torch.Tensor, scale: torch.Tensor) -> bool:
+    """Returns whether the product of `x` and a weight in eight bits has a fast kernel."""
+    return _HAS_KERNELS and codes.shape[1] % _MULTIPLE == 0 and _takes(x, codes, scale)
+
+
+def takes_int4(x: torch.Tensor, tiles: torch.Tensor, scales: torch.Tensor) -> bool:
+    """Returns whether the product of `x` and a weight in four bits, in tiles, has a fast kernel."""
+    fits = 2 * tiles.shape[2] == TILE and x.shape[1] // scales.shape[0] in INT4_GROUPS
+    return fits and _takes(x, tiles, scales)
+
+
+def _takes(x: torch.Tensor, codes: torch.Tensor, scale: torch.Tensor) -> bool:
+    if x.dtype is not torch.bfloat16 or x.device.type != "cpu" or scale.dtype is not x.dtype:
+        return False
+    if any(map(is_traceable_wrapper_subclass, (x, codes, scale))):
+        return False
+    return codes.is_contiguous() and scale.is_contiguous()
+
+
+def tile_for(weight: torch.Tensor, group: int) -> int:
+    """Returns the rows of a tile of codes for the product with such a weight; 0 where there is no fast one."""
+    fits = TILE and weight.shape[0] % TILE == 0 and group in INT4_GROUPS
+    return TILE if fits and weight.dtype is torch.bfloat16 and weight.device.type == "cpu" else 0
+
+
+def _tile() -> int:
+    """Returns how many rows a tile of codes has on this machine; 0 where the layout is none of those that are known.
+
+    The layout has no name and no version, so it is looked at: within a tile, a byte has the code of row `i` in its low
+    bits, and that of row `i + tile / 2` in the high ones.
+    """
+    tile = {"AVX512": 64, "AVX2": 32}.get(CAPABILITY, 0)
+    if not tile:
+        return 0
+    codes = torch.arange(2 * tile * 32, dtype=torch.int32, device="cpu").remainder_(13).view(2 * tile, 32)
+    expected = codes.view(2, 2, tile // 2, 32).to(torch.uint8)
+    low, high = expected.transpose(2, 3).unbind(1)
+    found = torch._convert_weight_to_int4pack_for_cpu(codes, 1)
+    return tile if found.view(2, 32, tile // 2).equal(low | high << 4) else 0
+
+
+TILE = _tile()
+"""Of this machine."""

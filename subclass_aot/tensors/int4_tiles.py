@@ -1,0 +1,78 @@
+"""A weight in four bits, packed as torch's own product on CPUs reads it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from subclass_aot import _torch
+from subclass_aot.tensors.int4_weight import Int4Weight, unpacked
+from subclass_aot.wrapper import Outer, ViewOf, WrapperTensor
+
+aten: Any = torch.ops.aten
+
+FEW = 16
+"""As many rows of the other operand are a product whose time goes into reading the codes: see `Int8Weight`."""
+
+
+class Int4Tiles(WrapperTensor):
+    """A `[M, N]` weight that stands for `(codes - 8) * scale + middle`, codes being 0 to 15.
+
+    What `Int4Weight` holds, in tiles of 64 rows, or of 32 where the processor has no AVX-512.
+
+    >>> Int4Tiles.from_float(torch.randn(128, 64), group=32, tile=64)
+    Int4Tiles(float32[128, 64], packed=uint8[2, 64, 32], scales=float32[2, 128, 2])
+    """
+
+    accepts = (ViewOf,)
+
+    packed: torch.Tensor  # uint8[M / tile, N, tile / 2]; the low bits of a byte are of the first half of the rows
+    scales: torch.Tensor  # float[N / group, M, 2]: scale and middle
+
+    def outer(self) -> Outer:  # type: ignore[override]
+        return Outer.like(self.packed, size=(self.scales.shape[1], self.packed.shape[1]), dtype=self.scales.dtype)
+
+    def transposed(self) -> torch.Tensor:
+        """Returns what the transpose stands for, as the codes lie: `[N, M]`, contiguous."""
+        pairs, groups = self.packed.transpose(0, 1), self.scales.shape[0]
+        codes = torch.cat(((pairs & 15).view(torch.int8) - 8, (pairs >> 4).view(torch.int8) - 8), -1)
+        scale, middle = (part.contiguous().unsqueeze(1) for part in self.scales.unbind(-1))
+        return torch.addcmul(middle, codes.view(groups, -1, self.shape[0]).to(scale.dtype), scale).flatten(0, 1)
+
+    def to_plain(self) -> torch.Tensor:
+        return self.transposed().t().contiguous()
+
+    def from_plain(self, plain: torch.Tensor) -> Int4Tiles:
+        """Returns `plain` in groups and tiles as this weight has."""
+        group, tile = self.shape[1] // self.scales.shape[0], 2 * self.packed.shape[2]
+        return Int4Tiles.from_float(plain.to(self.scales.dtype), group, tile)
+
+    @classmethod
+    def from_float(cls, weight: torch.Tensor, group: int = 64, tile: int = _torch.quantized.TILE or 64) -> Int4Tiles:
+        """Rounds a float weight `[M, N]` as `Int4Weight` does; `tile` divides M."""
+        rounded = Int4Weight.from_float(weight, group)
+        if weight.shape[0] % tile:
+            raise ValueError(f"a weight of {tuple(weight.shape)} cannot be cut into tiles of {tile} rows")
+        halves = unpacked(rounded.packed).unflatten(0, (-1, 2, tile // 2)).transpose(2, 3)
+        scales = torch.stack((rounded.scale, (8 - rounded.zero) * rounded.scale), -1).transpose(0, 1)
+        return cls((halves[:, 0] | halves[:, 1] << 4).contiguous(), scales.contiguous())
+
+
+@Int4Tiles.implements(aten.mm.default)
+def _(a: torch.Tensor, b: torch.Tensor) -> Any:
+    weight = b.base if isinstance(b, ViewOf) and b.is_transposed else None
+    if not isinstance(weight, Int4Tiles) or isinstance(a, WrapperTensor):
+        return NotImplemented
+    if a.shape[0] > FEW or not _torch.quantized.takes_int4(a, weight.packed, weight.scales):
+        return a @ weight.transposed()
+    rows, columns = weight.shape
+    codes, group = weight.packed.view(rows, columns // 2), columns // weight.scales.shape[0]
+    return _torch.quantized.int4_mm(a.contiguous(), codes, group, weight.scales)
+
+
+@Int4Tiles.implements(aten.addmm.default)
+def _(bias: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
+    if not isinstance(b, ViewOf) or isinstance(bias, WrapperTensor) or isinstance(a, WrapperTensor):
+        return NotImplemented
+    return (bias if beta == 1 else beta * bias) + (a @ b if alpha == 1 else alpha * (a @ b))
