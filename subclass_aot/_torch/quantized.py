@@ -7,6 +7,7 @@ When they go: return False from `takes_int8` and 0 from `_tile`, and products ar
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import torch
 
@@ -31,6 +32,12 @@ int4_mm = _aten._weight_int4pack_mm_for_cpu.default
 for each group the scale, and what the code 8 stands for: `[N / group, M, 2]`."""
 int_mm = _aten._int_mm.default
 """See `int_product`."""
+
+
+def has_few_rows(x: torch.Tensor, most: int) -> bool:
+    """Returns whether `x` has at most so many rows: of symbolic sizes a guard, but in an export, which takes all."""
+    rows: Any = x.shape[0]
+    return not (isinstance(rows, torch.SymInt) and torch.compiler.is_exporting()) and rows <= most
 
 
 def takes_int8(x: torch.Tensor, codes: torch.Tensor, scale: torch.Tensor) -> bool:

@@ -140,6 +140,17 @@ def test_two_programs_serve_all_counts_of_rows(name: str) -> None:
 
 
 @CLASSES
+@pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.`")  # torch's own
+def test_an_export_is_for_all_counts_of_rows(name: str) -> None:
+    """So it has no guard, and not the kernel for a few."""
+    model = layer(made(name))
+    exported = torch.export.export(model, (input_of(3, 96),), dynamic_shapes=({0: torch.export.Dim("rows")},)).module()
+    for rows in (1, 3, 40):
+        near(exported(input_of(rows, 96)), model(input_of(rows, 96)))
+    assert uses_kernel(name, torch.export.export(model, (input_of(3, 96),)).module(), input_of(3, 96))
+
+
+@CLASSES
 def test_after_writes(name: str) -> None:
     x, other = input_of(2, 96), made(name, seed=1)
     for source in (other, other.to_plain()):
