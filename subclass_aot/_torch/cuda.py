@@ -26,6 +26,10 @@ has for them. When it goes: cast in a mode, which operators inside of others do 
 without_autocast: Callable[[], Any] = functools.partial(torch._C._ExcludeDispatchKeyGuard, AUTOCAST)
 """Runs a block without autocast for CUDA, as torch's kernels for autocast run the operator itself."""
 
+CHECKS_CUDNN_STRICTLY = torch.__version__ >= (2, 13)
+"""Whether torch gives cuDNN's attention no head wider than 128 and no dropout that is no multiple of 1/16, as it was
+read in 2.13. What an H100 does with torch 2.11 has neither limit."""
+
 _library = torch.library.Library("aten", "IMPL")
 """Keeps the kernels that are put into the dispatcher."""
 

@@ -89,10 +89,8 @@ FACTORIES: dict[Any, tuple[str, int]] = {
     _aten.new_full: ("at", 2),
 }
 """What fills tensors: with a number, or with that at a position among the arguments."""
-_BY_STRIDES = frozenset({_aten.as_strided, _aten._reshape_alias})
-"""Views that say where elements lie."""
-_OF_ONE = frozenset(
-    getattr(_aten, name) for name in "_to_copy clone copy_ all any amax amin max min mean _unsafe_view".split()
-)
+_BY_STRIDES = frozenset({_aten.as_strided, _aten._reshape_alias, _aten._unsafe_view})
+"""What gives the same elements, by their number or by where they lie."""
+_OF_ONE = frozenset(getattr(_aten, name) for name in "_to_copy clone copy_ all any amax amin max min mean".split())
 """Operators that give one of the elements for many that are the same."""
 _COUNTS = frozenset({_aten.sum, _aten.count_nonzero})

@@ -158,11 +158,15 @@ class MetaTensor(torch.Tensor):
         if native_device(own) != own:  # C++ does not know that it is there
             if kwargs.get("device") == own:
                 del kwargs["device"]
-            elif args and args[0] == own:
+            elif args and args[0] in (own, None):
                 _, dtype, *options = (*args, None) if len(args) == 1 else args
                 args = dtype or self.dtype, *options
             args = args if args or kwargs.get("dtype") is not None else (self.dtype,)
         return torch.Tensor.to(self, *args, **kwargs)
+
+    def type_as(self, other: torch.Tensor) -> Any:
+        """Does what `Tensor.type_as` does, with the device that the other one claims."""
+        return self.to(other.device, other.dtype)
 
     def cuda(self, device: str | int | torch.device | None = None, *args: object, **kwargs: object) -> Any:
         """Does what `Tensor.cuda` does, in `meta()` without the hardware, too."""

@@ -216,6 +216,7 @@ class Profiled:
         self._stack = ExitStack()
 
     def __enter__(self) -> Report:
+        self._stack.enter_context(torch.autograd.set_multithreading_enabled(False))  # listeners are those of a thread
         self._stack.enter_context(self.recorder)
         return self.report
 

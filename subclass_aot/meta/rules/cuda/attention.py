@@ -159,11 +159,14 @@ def _cudnn_takes(call: Call) -> bool:
         return False
     if mask is not None and not _fits(mask, (*query.shape[:3], key.shape[2])):
         return False
-    if not (call.dropout * 16).is_integer() or max(query.shape[:2]) > 65535:
-        return False
     widths = (query.shape[-1], value.shape[-1])
     is_wide = _capability()[0] in (9, 10) and widths == (192, 128)
-    if any(width % 8 or width > 128 for width in widths) and not is_wide:
+    most = 128
+    if not _torch.cuda.CHECKS_CUDNN_STRICTLY:
+        most = 256 if _capability() == (9, 0) else 128
+    elif not (call.dropout * 16).is_integer() or max(query.shape[:2]) > 65535:
+        return False
+    if any(width % 8 or width > most for width in widths) and not is_wide:
         return False
     if key.shape[2] == 1 or call.dropout and query.shape[2] == 1:
         return False
