@@ -68,6 +68,7 @@ def nf4(weight: torch.Tensor) -> torch.Tensor:
 OURS: dict[str, Change] = {
     "dense": lambda model: None,
     "`Int8Weight`": by(sa.Int8Weight),
+    "`Int8DynamicWeight`": by(sa.Int8DynamicWeight),
     "`Float8Weight`": by(sa.Float8Weight.from_float),
     "`Int4Weight`": by(sa.Int4Weight),
     "`NF4Weight`": by(nf4),
@@ -90,6 +91,7 @@ def of_torchao() -> dict[str, Change]:
 
     return {
         "torchao `Int8WeightOnlyConfig`": config("Int8WeightOnlyConfig"),
+        "torchao `Int8DynamicActivationInt8WeightConfig`": config("Int8DynamicActivationInt8WeightConfig"),
         "torchao `Float8WeightOnlyConfig`": config("Float8WeightOnlyConfig"),
         "torchao `Int4WeightOnlyConfig`": config("Int4WeightOnlyConfig", group_size=GROUP),
         'torchao `Int4WeightOnlyConfig`, "plain_int32"': config(

@@ -6,8 +6,11 @@ When they go: return False from `takes_int8` and 0 from `_tile`, and products ar
 
 from __future__ import annotations
 
+import functools
+
 import torch
 
+from subclass_aot._torch.dispatch import disable_current_modes
 from subclass_aot._torch.wrappers import is_traceable_wrapper_subclass
 
 CAPABILITY = torch.backends.cpu.get_cpu_capability()
@@ -27,7 +30,7 @@ int4_mm = _aten._weight_int4pack_mm_for_cpu.default
 """The same of codes of four bits, see `_tile`: of `x`, the packed codes `[M, N / 2]`, the length of a group, and
 for each group the scale, and what the code 8 stands for: `[N / group, M, 2]`."""
 int_mm = _aten._int_mm.default
-"""`int8[M, N] @ int8[N, K]`, with sums in int32."""
+"""See `int_product`."""
 
 
 def takes_int8(x: torch.Tensor, codes: torch.Tensor, scale: torch.Tensor) -> bool:
@@ -39,6 +42,31 @@ def takes_int4(x: torch.Tensor, tiles: torch.Tensor, scales: torch.Tensor) -> bo
     """Returns whether the product of `x` and a weight in four bits, in tiles, has a fast kernel."""
     fits = 2 * tiles.shape[2] == TILE and x.shape[1] // scales.shape[0] in INT4_GROUPS
     return fits and _takes(x, tiles, scales)
+
+
+def takes_two_int8(x: torch.Tensor, codes: torch.Tensor, scale: torch.Tensor) -> bool:
+    """Returns whether the product of `x`, rounded to eight bits, and of codes `[N, K]` has a fast and exact kernel."""
+    if scale.dtype is not x.dtype or any(map(is_traceable_wrapper_subclass, (x, codes, scale))):
+        return False
+    if x.device.type == "cuda":  # cuBLAS takes multiples of 8
+        return codes.shape[0] % 8 == 0 and codes.shape[1] % 8 == 0
+    return x.device.type == "cpu" and _sums_are_exact()
+
+
+def int_product(x: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:
+    """Returns `int8[rows, N] @ int8[N, K]`, with sums in int32."""
+    rows = x.shape[0]
+    if x.device.type != "cuda" or rows > 16:  # of fewer, cuBLAS is not asked by torch
+        return int_mm(x, codes)  # type: ignore[no-any-return]
+    return int_mm(torch.nn.functional.pad(x, (0, 0, 0, 17 - rows)), codes)[:rows]  # type: ignore[no-any-return]
+
+
+@functools.cache
+def _sums_are_exact() -> bool:
+    """Returns whether no step of a product saturates, as sums of two do on processors that add them up in int16."""
+    with disable_current_modes():
+        most = torch.full((16, 64), 127, dtype=torch.int8, device="cpu")
+        return bool((int_mm(most, most.t()) == 64 * 127 * 127).all())
 
 
 def _takes(x: torch.Tensor, codes: torch.Tensor, scale: torch.Tensor) -> bool:

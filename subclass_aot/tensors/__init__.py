@@ -3,6 +3,7 @@
 from subclass_aot.tensors.float8_weight import Float8Weight as Float8Weight
 from subclass_aot.tensors.int4_tiles import Int4Tiles as Int4Tiles
 from subclass_aot.tensors.int4_weight import Int4Weight as Int4Weight
+from subclass_aot.tensors.int8_dynamic_weight import Int8DynamicWeight as Int8DynamicWeight
 from subclass_aot.tensors.int8_weight import Int8Weight as Int8Weight
 from subclass_aot.tensors.jagged import Jagged as Jagged
 from subclass_aot.tensors.lora_weight import LoraWeight as LoraWeight

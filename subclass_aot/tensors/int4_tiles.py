@@ -8,6 +8,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot.tensors.int4_weight import Int4Weight, unpacked
+from subclass_aot.tensors.int8_weight import plus
 from subclass_aot.wrapper import Outer, ViewOf, WrapperTensor
 
 aten: Any = torch.ops.aten
@@ -75,4 +76,4 @@ def _(a: torch.Tensor, b: torch.Tensor) -> Any:
 def _(bias: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
     if not isinstance(b, ViewOf) or isinstance(bias, WrapperTensor) or isinstance(a, WrapperTensor):
         return NotImplemented
-    return (bias if beta == 1 else beta * bias) + (a @ b if alpha == 1 else alpha * (a @ b))
+    return plus(bias, a @ b, beta, alpha)

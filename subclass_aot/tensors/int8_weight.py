@@ -81,6 +81,11 @@ def addmm(bias: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: float =
     product = mm(a, b)
     if product is NotImplemented:  # none but the bias is one
         return NotImplemented
+    return plus(bias, product, beta, alpha)
+
+
+def plus(bias: torch.Tensor, product: torch.Tensor, beta: float, alpha: float) -> torch.Tensor:
+    """Returns `beta * bias + alpha * product`."""
     return (bias if beta == 1 else beta * bias) + (product if alpha == 1 else alpha * product)
 
 
