@@ -26,7 +26,6 @@ on_cuda = pytest.mark.skipif(not IS_CUDA, reason="about CUDA: SUBCLASS_AOT_TEST_
 pytestmark = [pytest.mark.usefixtures("fresh_dynamo"), pytest.mark.filterwarnings("ignore")]
 
 
-
 @pytest.fixture(autouse=True)
 def without_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
     """Has cuDNN compute in float32: its kernels for weights in one piece and in several round in other places."""
