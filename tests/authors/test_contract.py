@@ -35,6 +35,7 @@ NOT_OFFERED = {
         *("gradient of linear", "gradient of transposed", "checkpoint"),  # the sine of a length
         *("x.softmax(-1)", "linear with bias", "random", "clip_grad_norm_"),  # no unit is right
         *("SGD(foreach=True)", "AdamW", "AdamW(foreach=True)", "AdamW(fused=True)"),
+        *("x.diagonal()", "x.unfold(0, 2, 1)"),
         "torch.compile: (x * x).sum()",  # the unit of the gradient is another one
     },
     "h_fields": OTHER_SIZES,

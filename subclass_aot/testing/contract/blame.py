@@ -227,9 +227,13 @@ def slip_of(error: BaseException, cls: type) -> str | None:
     if isinstance(error, RuleResultError):  # it says of which rule
         rule = next((f"{method} raises " for method in known.values() if method.place in str(error)), "")
         return f"{rule}{first_line(error)}"
-    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
-    method = known.get(frames[-1].f_code) if isinstance(error, _SLIPS) and frames else None
-    return None if method is None else f"{method} raises {first_line(error)}"
+    frames = [(known.get(frame.f_code), line) for frame, line in walk_tb(error.__traceback__)]
+    method = frames[-1][0] if isinstance(error, _SLIPS) and frames else None
+    if method is None:
+        return None
+    below = [replace(other, suspicious=line) for other, line in frames if other is not None and other != method]
+    given = f", of what {below[-1]} gives it" if below and method.name in ("__new__", "__init__") else ""
+    return f"{method} raises {first_line(error)}{given}"
 
 
 def _is_written(cls: type) -> bool:

@@ -281,7 +281,9 @@ def _of_kind(kind: str, name: str) -> list[_Value]:
         return _LISTS_OF_INDICES
     if kind == "List[int]":
         return [*map(_plain, _DIMS if is_dim else _SIZES), *([] if is_dim else _SIZES_OF_X)]
-    if name in ("dtype", "layout", "device", "pin_memory", "memory_format"):
+    if name == "dtype":
+        return [_Value("another dtype", lambda x: torch.float32 if x.dtype is torch.float64 else torch.float64)]
+    if name in ("layout", "device", "pin_memory", "memory_format"):
         return []
     return [_plain(each) for each in (_INTS_OF_DIM if kind == "int" and is_dim else _OF_TYPE.get(kind, []))]
 

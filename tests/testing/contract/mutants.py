@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import collections
 import copy
+import difflib
 import functools
 import linecache
 import re
@@ -176,9 +177,8 @@ def _first_line(function: ast.FunctionDef) -> int:
 
 def _told(before: str, after: str) -> str:
     """Returns the line that changed, before and after."""
-    old, new = before.splitlines(), after.splitlines()
-    gone = [line.strip() for line in old if line not in new]
-    come = [line.strip() for line in new if line not in old]
+    changes = list(difflib.ndiff(before.splitlines(), after.splitlines()))
+    gone, come = ([line[2:].strip() for line in changes if line.startswith(sign)] for sign in "-+")
     return f"{' '.join(gone)} -> {' '.join(come) or 'nothing'}"
 
 
@@ -391,10 +391,17 @@ EQUIVALENT: tuple[tuple[str, str], ...] = (
     (r"return NotImplemented -> pass", "the operator, run on dense tensors, calls the other class"),
     (r"coded\.quantize: |grouped\.from_plain: (scale|codes) = ", "it rounds in another way, as a class may"),
     (r"kwargs = kwargs or \{\} -> pass", "torch gives a dict"),
-    (r": @rule\(", "the order of operators says nothing"),
+    (
+        r": @(rule|Product\.implements)\(",
+        "the order of operators says nothing, and without a rule a view reads the whole",
+    ),
     (r"zip\(.*strict=", "both lists have one length"),
     (r"coded_slice\(.*dim: int=1|args\[:3\]", "a default that no call takes"),
-    (r"(coded_like|coded_clone|grouped_mul|grouped_neg|masked_abs): .*clone\(\)", "a copy of what is new"),
+    (r"masked\.from_plain: .*-> return Masked\(plain, ", "what it is given is new, or is copied from what it gives"),
+    (r"product_t: .*-> return x$", "autograd makes a view of what it is given"),
+    (r"grouped\.to_plain: .*-> return self\.spread\(self\.zero\)", "the middle of each group, in all operators alike"),
+    (r"sum\.read: .*-> return self\.one - self\.two", "a difference, in all operators alike"),
+    (r"return_and_correct_aliasing\(func, args, kwargs, out\) -> pass", "a product is dense then, and right"),
     (r"func\(args\[0\]\.(one|two), args\[1\]\)\.clone\(\)", "a copy of what is new"),
     (r"product_t: .*clone\(\)", "it takes no write, which a copy would lose"),
     (
@@ -421,8 +428,17 @@ EQUIVALENT: tuple[tuple[str, str], ...] = (
 """What a mutant does that is as right as the class, by a pattern of its text."""
 
 
+_OF_NEW = (
+    "coded_like", "coded_clone", "coded_mul", "grouped_mul", "grouped_neg", "masked_abs", "from_plain", "of",
+)  # fmt: skip
+"""Functions that make new tensors alone."""
+
+
 def reason(mutant: Mutant) -> str:
     """Returns why a mutant does the same as the right class, or "" if it does not."""
+    before, _, after = mutant.change.partition(" -> ")
+    if after.count(".clone()") > before.count(".clone()") and mutant.function in _OF_NEW:
+        return "a copy of what is new"
     return next((why for pattern, why in EQUIVALENT if re.search(pattern, str(mutant))), "")
 
 

@@ -140,6 +140,25 @@ class Swaps(Held):
         return self.held - self.other
 
 
+class GivesText(Held):
+    """What makes the tensor fails, and dispatch is wrong."""
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is aten.mul.Tensor:
+            return cls(args[0].note)
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def __new__(cls, held: torch.Tensor, note: Any = "") -> Any:
+        held.requires_grad  # noqa: B018  # which a text has not
+        return super().__new__(cls, held, note)
+
+
+def test_what_gives_a_constructor_its_arguments_is_named() -> None:
+    report = check_subclass(held(GivesText), only=[27], quick=True)
+    assert "of what `__torch_dispatch__` (test_causes.py:" in str(report).splitlines()[0]
+
+
 def test_a_rule_that_fails_by_a_slip_or_gives_something_else() -> None:
     (((name,), _),) = causes(Slip)
     assert name == "aten.neg.default"

@@ -37,7 +37,7 @@ MISTAKES: dict[str, tuple[Any, Callable[..., Any], str]] = {
     "one of two bounds": (aten.clamp.default, lambda x, low=None, high=None: plain(x).clamp(low or -99), "None, 0.5"),
     "a condition": (aten.where.self, lambda c, a, b: torch.where(plain(c), plain(b), plain(a)), "dense > 0.8"),
     "a comparison": (aten.lt.Tensor, lambda a, b: plain(a) <= plain(b), "(x, x)"),
-    "a dim": (aten.cumsum.default, lambda a, dim, dtype=None: plain(a).cumsum(0), "-1"),
+    "a dim": (aten.cumsum.default, lambda a, dim, dtype=None: plain(a).cumsum(0, dtype=dtype), "-1"),
     "a dim of softmax": (aten._softmax.default, lambda a, dim, half: plain(a).softmax(-1), "0"),
     "an order": (
         aten.linalg_vector_norm.default,
@@ -126,6 +126,10 @@ def test_operators_with_a_rule_are_drawn() -> None:
     assert aten.digamma.default in drawn_operators([])
     assert aten.trace.default not in drawn_operators([])
     assert aten.trace.default in drawn_operators([aten.trace])
+
+
+def test_dtypes_are_drawn() -> None:
+    assert "aten.sum.default(x, dtype=another dtype)" in [call.text for call in drawn_calls(aten.sum.default, EXAMPLE)]
 
 
 def test_what_is_written_is_a_clone() -> None:
