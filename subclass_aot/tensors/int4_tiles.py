@@ -50,8 +50,9 @@ class Int4Tiles(WrapperTensor):
         return Int4Tiles.from_float(plain.to(self.scales.dtype), group, tile)
 
     @classmethod
-    def from_float(cls, weight: torch.Tensor, group: int = 64, tile: int = quantized.TILE or 64) -> Int4Tiles:
-        """Rounds a float weight `[M, N]` as `Int4Weight` does; `tile` divides M."""
+    def from_float(cls, weight: torch.Tensor, group: int = 64, tile: int = quantized.TILE) -> Int4Tiles:
+        """Rounds a float weight `[M, N]` as `Int4Weight` does; `tile`, that of this machine or 64, divides M."""
+        tile = tile or 64  # what a class has by default is part of its hash: compiled files are for one layout
         rounded = Int4Weight.from_float(weight, group)
         if weight.shape[0] % tile:
             raise ValueError(f"a weight of {tuple(weight.shape)} cannot be cut into tiles of {tile} rows")
