@@ -207,7 +207,6 @@ def run(
         for compiler, compiled in compilers.items():
             print(name, compiler, file=sys.stderr, flush=True)
             try:
-                torch.compiler.reset()
                 function = compiled(model)
                 ways = {"decoding": Decoding(model, function), "prefill": functools.partial(prefill, function, prompt)}
                 off = (ways["prefill"]() - logits).norm() / logits.norm()
@@ -257,6 +256,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--compilers", default="", help="a part of the names of compilers to measure beside eager mode")
     asked = parser.parse_args(arguments)
     torch.set_num_threads(1)
+    torch._dynamo.config.recompile_limit = 1000  # all models are of one code, which torch.compile keeps by that
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity_error()
     with_torchao = importlib.util.find_spec("torchao") is not None
