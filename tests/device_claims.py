@@ -19,11 +19,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 import subclass_aot as sa
+from subclass_aot import _torch
 from subclass_aot.meta import Listener
 
 FILE = Path(__file__).with_suffix(".json")
 CLAIM, PRODUCT = "H100", "NVIDIA H100 80GB HBM3"
-ROUNDING = 512
 Step = Callable[[], object]
 
 
@@ -92,12 +92,14 @@ def _training(model: nn.Module, x: torch.Tensor, forward: Any = None) -> Step:
 
 def claimed(name: str) -> dict[str, Any]:
     """Returns what the second step has, without data."""
-    with _Claimed() as heard, sa.meta(CLAIM):
+    with _Claimed() as found, sa.meta(CLAIM):
         step = STEPS[name]()
         step()
-        heard.names, heard.peak, base = Counter(), heard.now, heard.now
-        step()
-    return {"peak": heard.peak - base, "operators": _compared(heard.names)}
+        found.names = Counter()
+        with sa.profile(nn.Module(), device=CLAIM) as report:
+            step()
+    curve = report.timeline.curve()
+    return {"peak": max(curve) - curve[0], "operators": _compared(found.names)}
 
 
 def real(name: str) -> dict[str, Any]:
@@ -105,13 +107,14 @@ def real(name: str) -> dict[str, Any]:
     step = STEPS[name]()
     step()
     torch.cuda.synchronize()
+    _torch.cuda.free_library_workspaces()
     base = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
     step()
     peak = torch.cuda.max_memory_allocated() - base
-    with _Real() as heard:
+    with torch.autograd.set_multithreading_enabled(False), _Real() as found:
         step()
-    return {"peak": peak, "operators": _compared(heard.names)}
+    return {"peak": peak, "operators": _compared(found.names)}
 
 
 def _compared(names: Counter[str]) -> dict[str, int]:
@@ -123,19 +126,9 @@ def _compared(names: Counter[str]) -> dict[str, int]:
 class _Claimed(Listener):
     def __init__(self) -> None:
         self.names: Counter[str] = Counter()
-        self.now = self.peak = 0
 
     def on_operator(self, operation: Any) -> None:
         self.names[operation.func.overloadpacket.__name__] += 1
-
-    def on_storage(self, storage: Any) -> None:
-        if storage.device.type == "cuda":
-            self.now += -(-storage.nbytes // ROUNDING) * ROUNDING
-            self.peak = max(self.peak, self.now)
-
-    def on_release(self, storage: Any) -> None:
-        if storage.device.type == "cuda":
-            self.now -= -(-storage.nbytes // ROUNDING) * ROUNDING
 
 
 class _Real(TorchDispatchMode):

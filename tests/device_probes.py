@@ -11,7 +11,7 @@ import gc
 import itertools
 import json
 import sys
-import traceback
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import subclass_aot as sa
+from subclass_aot import _torch
 from subclass_aot.meta import Listener
 
 FILE = Path(__file__).with_suffix(".json")
@@ -332,7 +333,7 @@ def partial_of(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Run:
     return lambda: function(*args, **kwargs)
 
 
-PROBES: dict[str, Callable[[], Run]] = {**_reductions(), **_attention(), **_recurrent(), **_others()}
+PROBES: dict[str, Callable[[], Run]] = {**_others(), **_reductions(), **_attention(), **_recurrent()}
 
 
 class _Operators(TorchDispatchMode):
@@ -352,6 +353,7 @@ def real(name: str) -> dict[str, Any]:
         run()  # libraries have their workspaces
         gc.collect()
         torch.cuda.synchronize()
+        _torch.cuda.free_library_workspaces()
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_stats()["requested_bytes.all.current"]
         kept = run()
@@ -371,7 +373,7 @@ def claimed(name: str) -> dict[str, Any]:
     with sa.meta("H100"):
         run = PROBES[name]()
         operators = _Claimed()
-        with sa.profile(nn.Module()) as report, operators:
+        with sa.profile(nn.Module(), device="H100") as report, operators:
             kept = run()
             end = report.timeline.curve()[-1]
         del kept
@@ -388,18 +390,29 @@ class _Claimed(Listener):
 
 
 def main() -> None:
-    """Writes what the GPU here takes."""
+    """Writes what the GPU here takes, for as many seconds as the second argument says; the rest is left out."""
+    path = Path(sys.argv[1]) if len(sys.argv) > 1 else FILE
+    end = time.monotonic() + (float(sys.argv[2]) if len(sys.argv) > 2 else 3600)
     found: dict[str, Any] = {}
-    for name in PROBES:
+    for i, name in enumerate(PROBES):
+        began = time.monotonic()
+        if began > end:
+            break
         try:
             found[name] = real(name)
         except Exception as error:  # of a kernel that is not there
             found[name] = {"error": str(error).partition("\n")[0]}
-            traceback.print_exc(limit=1, file=sys.stderr)
-    path = Path(sys.argv[1]) if len(sys.argv) > 1 else FILE
-    path.write_text(
-        json.dumps({"torch": torch.__version__, "device": torch.cuda.get_device_name(), "found": found}, indent=0)
-    )
+        took = time.monotonic() - began
+        if took > 1:
+            print(f"{took:.1f} s: {name}", file=sys.stderr, flush=True)
+        if i % 20 == 0 or took > 1:
+            _write(path, found)
+    _write(path, found)
+
+
+def _write(path: Path, found: dict[str, Any]) -> None:
+    made = {"torch": torch.__version__, "device": torch.cuda.get_device_name(), "found": found}
+    path.write_text(json.dumps(made, indent=0))
 
 
 if __name__ == "__main__":

@@ -25,6 +25,13 @@ IS_CUDA = torch.device(DEVICE).type == "cuda"
 on_cuda = pytest.mark.skipif(not IS_CUDA, reason="about CUDA: SUBCLASS_AOT_TEST_DEVICE=cuda where there is a GPU")
 pytestmark = [pytest.mark.usefixtures("fresh_dynamo"), pytest.mark.filterwarnings("ignore")]
 
+
+@pytest.fixture(autouse=True)
+def without_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has cuDNN compute in float32: its kernels for weights in one piece and in several round in other places."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+
+
 OPTIONS: dict[str, Any] = {"fallback_random": True}
 WAYS: dict[str, Callable[[Any], Any]] = {
     "aot_compile, eager": sa.aot_compile,

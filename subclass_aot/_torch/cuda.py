@@ -48,6 +48,14 @@ def accelerator_here() -> str | None:
     return Context().run(find)
 
 
+def free_library_workspaces() -> None:
+    """Frees what cuBLAS keeps for its products, so that the next one allocates it: a run is as the first of a process.
+
+    Nothing public does so.
+    """
+    torch._C._cuda_clearCublasWorkspaces()  # type: ignore[attr-defined]
+
+
 def has_no_cuda() -> bool:
     """Returns whether there is no CUDA device here: where there is one, its own kernels do what these do."""
     return accelerator_here() != "cuda"

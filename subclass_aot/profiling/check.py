@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import torch
 
+from subclass_aot import _torch
 from subclass_aot.errors import ProfileError
 from subclass_aot.meta import Operation
 from subclass_aot.profiling.allocator import Change, bytes_free, changes_of
@@ -160,6 +161,8 @@ def check(report: Report, device: str | torch.device | None = None, tolerance: f
     if free is not None and report.peak > free:
         raise ProfileError(_NO_ROOM.format(peak=amount(report.peak), device=where, there=amount(free)))
     devices = [where] if where.type == "cuda" else []
+    if devices:
+        _torch.cuda.free_library_workspaces()
     with torch.random.fork_rng(devices):
         changes = changes_of(run.with_data(), where)
         observed = run.with_data().report()

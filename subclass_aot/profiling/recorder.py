@@ -13,9 +13,11 @@ import optree
 import torch
 
 from subclass_aot import _torch
+from subclass_aot.devices import Device
 from subclass_aot.meta import Listener, MetaTensor, Operation, Storage, Stream
 from subclass_aot.operators import effects_of, is_counted
 from subclass_aot.profiling.communication import bytes_sent, communicated
+from subclass_aot.profiling.on_cuda import gpu_of, kept_by_cublas
 from subclass_aot.profiling.parts import dense_parts, tensors_in
 from subclass_aot.profiling.real import RealOperators, resizes_noted
 from subclass_aot.profiling.timeline import Allocation, Timeline, Work
@@ -37,6 +39,7 @@ class Recorder(Listener):
         modules: Names of modules, parameters and buffers come from here, by the prefix of each.
         inputs: Other tensors that are there before.
         optimizers: Whose states are there before.
+        known: The device that the run claims to be on, if it is named.
 
     Attributes:
         uncounted: By name, operators that may have products, for which there is no formula.
@@ -52,8 +55,10 @@ class Recorder(Listener):
         modules: dict[str, torch.nn.Module],
         inputs: PyTree = (),
         optimizers: Iterable[torch.optim.Optimizer] = (),
+        known: Device | None = None,
     ) -> None:
         self.timeline = timeline
+        self.known = known
         self.modules = modules
         self.inputs = inputs
         self.optimizers = tuple(optimizers)
@@ -69,6 +74,8 @@ class Recorder(Listener):
         self._stack = ExitStack()
         self._in_optimizer: list[int] = []  # what was made in the step of an optimizer
         self._communicates = False
+        self._gpu: Device | None = None
+        self._libraries: set[tuple[torch.device, bool]] = set()  # which have what they keep
 
     def __enter__(self) -> Self:
         with _torch.dispatch.disable_current_modes():
@@ -188,7 +195,11 @@ class Recorder(Listener):
             self._own(operation, operator, name, made, is_view)
         for leaf in tensors_in(communicated(operation)):
             self._label(leaf, "communication")
-        taken, rests_on = workspace_of(operation)
+        gpu = None
+        if device is not None and device.type == "cuda":
+            gpu = self._gpu = self._gpu or gpu_of(self.known)
+            self._keep_library(operation, operator, device, gpu)
+        taken, rests_on = workspace_of(operation, gpu)
         workspace = timeline.rounded(taken)
         if rests_on:
             self.workspaces[operator, rests_on] = self.workspaces.get((operator, rests_on), 0) + 1
@@ -200,6 +211,19 @@ class Recorder(Listener):
             self._label(made[0], "gradient", self._names_of_parameters.get(id(node.variable), ""))
         if phase == "recompute" and func is _aten.detach.default:  # how a checkpoint keeps what is saved
             self._label(operation.result, "saved")
+
+    def _keep_library(self, operation: Operation, operator: str, device: torch.device, gpu: Device) -> None:
+        """Notes what a library keeps from its first product on, in this thread or in that of autograd."""
+        phase, module, line, _ = operation.place
+        key = device, phase in ("backward", "recompute")
+        kept = 0 if key in self._libraries else kept_by_cublas(operation, gpu)
+        if kept:
+            timeline = self.timeline
+            self._libraries.add(key)
+            born = len(timeline.events)
+            timeline.events.append((len(timeline.allocations), kept))
+            origin = operator, self._name_of(module), line, phase
+            timeline.allocations.append(Allocation(kept, device, [(born, "workspace")], born, *origin))
 
     def _own(self, operation: Operation, operator: str, module: str, made: list[Any], is_view: bool) -> None:
         """Gives new memory to the operator that made it."""

@@ -212,7 +212,7 @@ class Profiled:
     ) -> None:
         known = setting.profile_of_device
         self.report = Report(Timeline(setting.claim, setting.rounding), known, setting.bytes_there)
-        self.recorder = Recorder(self.report.timeline, modules, inputs, optimizers or ())
+        self.recorder = Recorder(self.report.timeline, modules, inputs, optimizers or (), known)
         self._stack = ExitStack()
 
     def __enter__(self) -> Report:

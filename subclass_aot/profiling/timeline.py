@@ -18,7 +18,7 @@ KINDS = (
 )  # fmt: skip
 """What memory is for, in the order of plots. "constant": tensors from before that are none of the model's. "saved":
 for backward. "communication": what collectives gather into and scatter from, and parameters that are gathered.
-"workspace": for a kernel while it runs."""
+"workspace": for a kernel while it runs, or what a library keeps for its kernels."""
 
 
 @dataclass

@@ -7,8 +7,10 @@ from typing import Any
 
 import torch
 
+from subclass_aot.devices import Device
 from subclass_aot.meta import Operation
 from subclass_aot.profiling.convolutions import BY_FORMULA, CONVOLUTIONS, workspace_of_convolution
+from subclass_aot.profiling.on_cuda import workspace_on_cuda
 
 _aten: Any = torch.ops.aten
 
@@ -19,7 +21,7 @@ _FACTORS = {
 """Positions of the factors of products that go to a library for matrices."""
 
 
-def workspace_of(operation: Operation) -> tuple[int, str]:
+def workspace_of(operation: Operation, gpu: Device | None = None) -> tuple[int, str]:
     """Returns the bytes that a kernel takes while it runs, beside its results, and what that figure rests on: nothing
     where it is exact.
 
@@ -30,8 +32,12 @@ def workspace_of(operation: Operation) -> tuple[int, str]:
 
     Args:
         operation: Any operator that has run.
+        gpu: The device, of tensors on CUDA.
     """
     func = operation.func
+    on_cuda = None if gpu is None else workspace_on_cuda(operation, gpu)
+    if on_cuda is not None:
+        return on_cuda
     if func in CONVOLUTIONS:
         return workspace_of_convolution(operation)
     if func in _RECURRENT:
