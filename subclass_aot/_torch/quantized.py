@@ -7,6 +7,7 @@ When they go: return False from `takes_int8` and 0 from `_tile`, and products ar
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import torch
 
@@ -33,20 +34,26 @@ int_mm = _aten._int_mm.default
 """See `int_product`."""
 
 
+def has_few_rows(x: torch.Tensor, most: int) -> bool:
+    """Returns whether `x` has at most so many rows: of symbolic sizes a guard, but in an export, which takes all."""
+    rows: Any = x.shape[0]
+    return not (isinstance(rows, torch.SymInt) and torch.compiler.is_exporting()) and rows <= most
+
+
 def takes_int8(x: torch.Tensor, codes: torch.Tensor, scale: torch.Tensor) -> bool:
     """Returns whether the product of `x` and a weight in eight bits has a fast kernel."""
-    return _HAS_KERNELS and codes.shape[1] % _MULTIPLE == 0 and _takes(x, codes, scale)
+    return _HAS_KERNELS and _takes(x, codes, scale) and codes.shape[1] % _MULTIPLE == 0
 
 
 def takes_int4(x: torch.Tensor, tiles: torch.Tensor, scales: torch.Tensor) -> bool:
     """Returns whether the product of `x` and a weight in four bits, in tiles, has a fast kernel."""
-    fits = 2 * tiles.shape[2] == TILE and x.shape[1] // scales.shape[0] in INT4_GROUPS
-    return fits and _takes(x, tiles, scales)
+    fits = _takes(x, tiles, scales) and 2 * tiles.shape[2] == TILE
+    return fits and tiles.shape[1] // scales.shape[0] in INT4_GROUPS
 
 
 def takes_two_int8(x: torch.Tensor, codes: torch.Tensor, scale: torch.Tensor) -> bool:
     """Returns whether the product of `x`, rounded to eight bits, and of codes `[N, K]` has a fast and exact kernel."""
-    if scale.dtype is not x.dtype or any(map(is_traceable_wrapper_subclass, (x, codes, scale))):
+    if scale.dtype is not x.dtype or any(map(is_traceable_wrapper_subclass, (x, codes, scale))) or _is_symbolic(codes):
         return False
     if x.device.type == "cuda":  # cuBLAS takes multiples of 8
         return codes.shape[0] % 8 == 0 and codes.shape[1] % 8 == 0
@@ -72,9 +79,15 @@ def _sums_are_exact() -> bool:
 def _takes(x: torch.Tensor, codes: torch.Tensor, scale: torch.Tensor) -> bool:
     if x.dtype is not torch.bfloat16 or x.device.type != "cpu" or scale.dtype is not x.dtype:
         return False
-    if any(map(is_traceable_wrapper_subclass, (x, codes, scale))):
+    if any(map(is_traceable_wrapper_subclass, (x, codes, scale))) or _is_symbolic(codes):
         return False
     return codes.is_contiguous() and scale.is_contiguous()
+
+
+def _is_symbolic(codes: torch.Tensor) -> bool:
+    """Returns whether codes have symbolic sizes, of which each condition of a kernel would be a guard."""
+    sizes: tuple[Any, ...] = codes.shape
+    return any(isinstance(size, torch.SymInt) for size in sizes)
 
 
 def tile_for(weight: torch.Tensor, group: int) -> int:

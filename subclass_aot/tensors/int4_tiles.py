@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from subclass_aot import _torch
+from subclass_aot._torch import quantized
 from subclass_aot.tensors.int4_weight import Int4Weight, unpacked
 from subclass_aot.tensors.int8_weight import plus
 from subclass_aot.wrapper import Outer, ViewOf, WrapperTensor
@@ -37,9 +37,9 @@ class Int4Tiles(WrapperTensor):
     def transposed(self) -> torch.Tensor:
         """Returns what the transpose stands for, as the codes lie: `[N, M]`, contiguous."""
         pairs, groups = self.packed.transpose(0, 1), self.scales.shape[0]
-        codes = torch.cat(((pairs & 15).view(torch.int8) - 8, (pairs >> 4).view(torch.int8) - 8), -1)
-        scale, middle = (part.contiguous().unsqueeze(1) for part in self.scales.unbind(-1))
-        return torch.addcmul(middle, codes.view(groups, -1, self.shape[0]).to(scale.dtype), scale).flatten(0, 1)
+        codes = torch.cat((pairs & 15, pairs >> 4), -1).view(groups, -1, self.shape[0]).to(self.scales.dtype)
+        scale, middle = torch.stack(self.scales.unbind(-1)).unsqueeze(2)  # apart, so that kernels read them in a row
+        return torch.addcmul(middle, codes.sub_(8), scale).flatten(0, 1)
 
     def to_plain(self) -> torch.Tensor:
         return self.transposed().t().contiguous()
@@ -50,8 +50,9 @@ class Int4Tiles(WrapperTensor):
         return Int4Tiles.from_float(plain.to(self.scales.dtype), group, tile)
 
     @classmethod
-    def from_float(cls, weight: torch.Tensor, group: int = 64, tile: int = _torch.quantized.TILE or 64) -> Int4Tiles:
-        """Rounds a float weight `[M, N]` as `Int4Weight` does; `tile` divides M."""
+    def from_float(cls, weight: torch.Tensor, group: int = 64, tile: int = quantized.TILE) -> Int4Tiles:
+        """Rounds a float weight `[M, N]` as `Int4Weight` does; `tile`, that of this machine or 64, divides M."""
+        tile = tile or 64  # what a class has by default is part of its hash: compiled files are for one layout
         rounded = Int4Weight.from_float(weight, group)
         if weight.shape[0] % tile:
             raise ValueError(f"a weight of {tuple(weight.shape)} cannot be cut into tiles of {tile} rows")
@@ -65,11 +66,11 @@ def _(a: torch.Tensor, b: torch.Tensor) -> Any:
     weight = b.base if isinstance(b, ViewOf) and b.is_transposed else None
     if not isinstance(weight, Int4Tiles) or isinstance(a, WrapperTensor):
         return NotImplemented
-    if a.shape[0] > FEW or not _torch.quantized.takes_int4(a, weight.packed, weight.scales):
+    if not quantized.takes_int4(a, weight.packed, weight.scales) or not quantized.has_few_rows(a, FEW):
         return a @ weight.transposed()
     rows, columns = weight.shape
     codes, group = weight.packed.view(rows, columns // 2), columns // weight.scales.shape[0]
-    return _torch.quantized.int4_mm(a.contiguous(), codes, group, weight.scales)
+    return quantized.int4_mm(a.contiguous(), codes, group, weight.scales)
 
 
 @Int4Tiles.implements(aten.addmm.default)

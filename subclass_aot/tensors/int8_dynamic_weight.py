@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from subclass_aot import _torch
+from subclass_aot._torch import quantized
 from subclass_aot.tensors.int8_weight import Int8Weight, plus, quantize
 
 aten: Any = torch.ops.aten
@@ -29,10 +29,10 @@ class Int8DynamicWeight(Int8Weight, views="broadcast"):
 def mm(a: torch.Tensor, b: torch.Tensor) -> Any:
     if not isinstance(b, Int8DynamicWeight) or b.scale.shape[0] != 1 or b.zero_point is not None:
         return NotImplemented
-    if not _torch.quantized.takes_two_int8(a, b.codes, b.scale):
+    if not quantized.takes_two_int8(a, b.codes, b.scale):
         return NotImplemented
     rounded, steps = quantize(a, [1])
-    sums = _torch.quantized.int_product(rounded, b.codes)
+    sums = quantized.int_product(rounded, b.codes)
     if a.dtype is torch.float16:  # whose largest number is less than such a sum
         return (sums * (steps.float() * b.scale.float())).to(a.dtype)
     return sums * (steps * b.scale)

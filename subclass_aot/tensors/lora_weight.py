@@ -57,11 +57,12 @@ def _(weight: LoraWeight) -> LoraWeight:
 def _(a: torch.Tensor, b: torch.Tensor) -> Any:
     if not isinstance(b, LoraWeight) or isinstance(a, WrapperTensor):
         return NotImplemented
-    return a @ b.base + b.gain * ((a @ b.left) @ b.right)  # the thin way, which never makes the sum
+    return torch.addmm(a @ b.base, a @ b.left, b.right, alpha=b.gain)  # the thin way, which never makes the sum
 
 
 @LoraWeight.implements(aten.addmm.default)
 def _(bias: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
     if not isinstance(b, LoraWeight) or isinstance(a, WrapperTensor):
         return NotImplemented
-    return torch.addmm(bias, a, b.base, beta=beta, alpha=alpha) + alpha * b.gain * ((a @ b.left) @ b.right)
+    product = torch.addmm(bias, a, b.base, beta=beta, alpha=alpha)
+    return torch.addmm(product, a @ b.left, b.right, alpha=alpha * b.gain)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from subclass_aot import _torch
+from subclass_aot._torch import quantized
 from subclass_aot.tensors.int4_tiles import Int4Tiles
 from subclass_aot.tensors.int4_weight import Int4Weight
 
@@ -65,7 +65,7 @@ def quantize_(module: nn.Module, to: Callable[[torch.Tensor], torch.Tensor] | ty
 
 def _int4(weight: torch.Tensor) -> torch.Tensor:
     group = next((size for size in (64, 32) if weight.shape[-1] % size == 0), 64)
-    cls = Int4Tiles if _torch.quantized.tile_for(weight, group) else Int4Weight
+    cls = Int4Tiles if quantized.tile_for(weight, group) else Int4Weight
     return cls.from_float(weight, group)
 
 

@@ -62,10 +62,15 @@ class ViewOf(WrapperTensor):
     @property
     def is_transposed(self) -> bool:
         """Whether it is what `t()` gives of a whole of two dimensions, and nothing else."""
-        return self.base.dim() == 2 and self.steps in _TRANSPOSED
+        if len(self.steps) != 1 or self.steps[0][0] not in _TURNS or self.base.dim() != 2:
+            return False  # what other steps hold may be symbols, which have no hash
+        return self.steps in _TRANSPOSED
 
     def outer(self) -> Outer:  # type: ignore[override]
         base = self.base
+        if self.is_transposed:  # as each product does, which need not be tried
+            size, stride = base.size(), base.stride()
+            return Outer.like(base, size=(size[1], size[0]), stride=(stride[1], stride[0]))
         blank = torch.empty_strided(base.size(), base.stride(), dtype=base.dtype, device="meta")
         view = _through(blank, self.steps)
         offset = base.storage_offset() * base.dtype.itemsize // view.dtype.itemsize + view.storage_offset()
@@ -105,6 +110,8 @@ _TRANSPOSED = {
     *((("transpose.int", dims, ()),) for dims in [(0, 1), (1, 0), (-2, -1), (-1, -2), (0, -1), (-1, 0)]),
     (("permute.default", ((1, 0),), ()),),
 }
+
+_TURNS = {steps[0][0] for steps in _TRANSPOSED}
 
 
 def _as_it_lies(base: Any, steps: Sequence[NamedStep], is_copy: bool = False) -> torch.Tensor:

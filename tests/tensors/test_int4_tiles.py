@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from subclass_aot import Int4Tiles, Int4Weight, _torch
+from subclass_aot.facts import source_of
 from tests.tensors.checks import EACH_COMPILER, FLOATS, check_linear, check_saving, layer, same, verdicts
 
 
@@ -42,6 +43,15 @@ def test_the_layout_is_that_of_the_kernel() -> None:
     plain = (codes.to_plain() / codes.scale.repeat_interleave(32, 1) + codes.zero.repeat_interleave(32, 1)).round()
     expected = torch._convert_weight_to_int4pack_for_cpu(plain.int(), 1)
     assert Int4Tiles.from_float(dense, 32).packed.flatten().equal(expected.flatten())
+
+
+def test_a_compiled_file_is_for_the_layout_of_its_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The product in it would take other tiles for its own."""
+    here, function = source_of(Int4Tiles), Int4Tiles.__dict__["from_float"].__func__
+    others = [tile for tile in (0, 32, 64) if tile != _torch.quantized.TILE]
+    for tile in others:
+        monkeypatch.setattr(function, "__defaults__", (64, tile))
+        assert source_of(Int4Tiles) != here
 
 
 @pytest.mark.parametrize("shape, group, tile", [((32, 6), 4, 16), ((24, 8), 4, 16), ((6,), 2, 2)])

@@ -140,6 +140,27 @@ def test_two_programs_serve_all_counts_of_rows(name: str) -> None:
 
 
 @CLASSES
+def test_weights_of_many_sizes_have_one_program(name: str) -> None:
+    """What a kernel asks of sizes would be a guard each, so it is not asked of symbols."""
+    compiled = sa.aot_compile(F.linear, dynamic=True)
+    for rows, columns in ((128, 96), (256, 160), (192, 64)):
+        weight, x = KERNELS[name][0](torch.randn(rows, columns, dtype=torch.bfloat16)), input_of(3, columns)
+        near(compiled(x, weight), F.linear(x, weight))
+    assert not compiled.recompiles
+
+
+@CLASSES
+@pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.`")  # torch's own
+def test_an_export_is_for_all_counts_of_rows(name: str) -> None:
+    """So it has no guard, and not the kernel for a few."""
+    model = layer(made(name))
+    exported = torch.export.export(model, (input_of(3, 96),), dynamic_shapes=({0: torch.export.Dim("rows")},)).module()
+    for rows in (1, 3, 40):
+        near(exported(input_of(rows, 96)), model(input_of(rows, 96)))
+    assert uses_kernel(name, torch.export.export(model, (input_of(3, 96),)).module(), input_of(3, 96))
+
+
+@CLASSES
 def test_after_writes(name: str) -> None:
     x, other = input_of(2, 96), made(name, seed=1)
     for source in (other, other.to_plain()):

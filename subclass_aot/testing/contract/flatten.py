@@ -85,7 +85,7 @@ def _attributes(trial: Trial) -> None:
         "x.unbind(0)[0]": lambda x: x.unbind(0)[0],
     }
     for what, program in programs.items():
-        made = trial.made_by(program)
+        made = trial.made_by(program, tensor)  # of which a ragged size has a number of its own
         if made is None:
             continue
         gone = sorted(set(vars(tensor)) - set(vars(made))) if what != "x * 2" else []

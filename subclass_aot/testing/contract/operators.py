@@ -276,6 +276,8 @@ def _memory_format(trial: Trial) -> None:
         "x.contiguous()": lambda x: x.contiguous(),
         "x.transpose(0, -1).contiguous()": lambda x: x.transpose(0, -1).contiguous(),
         "x.transpose(0, -1).clone()": lambda x: x.transpose(0, -1).clone(),
+        "x.t().contiguous()": lambda x: x.t().contiguous(),
+        "x.t().clone()": lambda x: x.t().clone(),
         "x.to(channels_last)": lambda x: x.to(memory_format=torch.channels_last),
     }
     tried = 0

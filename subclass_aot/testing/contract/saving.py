@@ -145,8 +145,9 @@ def _load_dense(trial: Trial) -> None:
 
 @CLAUSES.add(38, "S", "data", "`x.data = y` gives the tensor the values of y, or is refused")
 def _data(trial: Trial) -> None:
-    tensor, source = trial.parameter(), _other(trial)
+    tensor = trial.parameter()
     require(tensor.data is not tensor and not tensor.data.requires_grad, "x.data is a part of what autograd sees")
+    source = _other(trial)
     tensor.data = source
     trial.agrees(tensor, trial.read(source), "the tensor")
 

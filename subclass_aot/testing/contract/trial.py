@@ -34,7 +34,7 @@ COARSEST = 0.1
 
 FORMS: dict[str, Program] = {
     "x": lambda x: x,
-    "x.transpose(0, -1)": lambda x: x.transpose(0, -1),
+    "x.transpose(0, -1)": lambda x: x.t() if x.dim() == 2 else x.transpose(0, -1),
     "x[:1]": lambda x: x[:1],
     "x[1:]": lambda x: x[1:],
     "x[::2]": lambda x: x[::2],
@@ -170,13 +170,13 @@ class Trial:
             if made is not None:
                 yield what, made
 
-    def made_by(self, program: Program) -> torch.Tensor | None:
-        """Returns what a program makes of the tensor; None if that is of another class, or is not offered.
+    def made_by(self, program: Program, tensor: torch.Tensor | None = None) -> torch.Tensor | None:
+        """Returns what a program makes of a tensor, or a new one; None if that is of another class, or is not offered.
 
         What is wrong in it, clauses of the operator itself say.
         """
         try:
-            made = program(self.make())
+            made = program(self.make() if tensor is None else tensor)
         except Exception as error:
             pass_on_interruption(error)
             return None

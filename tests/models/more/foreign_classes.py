@@ -1,15 +1,15 @@
 """Tries the kit on classes of others: `python -m tests.models.more.foreign_classes` prints what the documentation has.
 
-Names of classes choose some. Three are of `torchao`, which `make test-all` installs without its dependencies.
+Names of classes choose some. Three are of `torchao` and two of `optimum-quanto`; both need none of their dependencies.
 """
 
 from __future__ import annotations
 
 import datetime
 import importlib.metadata
+import os
 import platform
 import sys
-import time
 import warnings
 from collections import Counter
 from collections.abc import Callable
@@ -59,6 +59,21 @@ def nf4_tensor() -> Any:
     return to_nf4(torch.randn(64, 128), 32, 2)
 
 
+def q_bytes() -> Any:
+    from optimum.quanto import AbsmaxOptimizer, qint8, quantize_weight
+
+    weight = torch.randn(4, 6)
+    return quantize_weight(weight, qint8, axis=0, scale=AbsmaxOptimizer()(weight, qint8, axis=0))
+
+
+def q_bits() -> Any:
+    from optimum.quanto import MaxOptimizer, qint4, quantize_weight
+
+    weight = torch.randn(4, 128)
+    scale, shift = MaxOptimizer()(weight, qint4, axis=0, group_size=128)
+    return quantize_weight(weight, qint4, axis=0, scale=scale, shift=shift, group_size=128)
+
+
 def _quantized(config: Any) -> Any:
     from torchao.quantization import quantize_
 
@@ -74,6 +89,8 @@ CLASSES: dict[str, Callable[[], Any]] = {
     "Int8Tensor": int8_tensor,
     "Float8Tensor": float8_tensor,
     "NF4Tensor": nf4_tensor,
+    "WeightQBytesTensor": q_bytes,
+    "WeightQBitsTensor": q_bits,
 }
 
 
@@ -85,21 +102,25 @@ def row(name: str, report: Report, seconds: float) -> str:
     return f"| `{name}` | {' | '.join(map(str, numbers))} | {seconds:.0f} |"
 
 
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "none"
+
+
 def main(names: list[str]) -> None:
     """Prints the versions, the table, and what is broken of each class."""
-    try:
-        torchao = importlib.metadata.version("torchao")
-    except importlib.metadata.PackageNotFoundError:
-        torchao = "none"
-    versions = f"torch {torch.__version__}, torchao {torchao}, Python {platform.python_version()}"
+    others = ", ".join(f"{package} {_version(package)}" for package in ("torchao", "optimum-quanto"))
+    versions = f"torch {torch.__version__}, {others}, Python {platform.python_version()}"
     print(f"{datetime.date.today()}, {versions}\n")
     print("| class | kept | broken | raises, owed | raises, not offered | does not apply | seconds |")
     print("|---|---|---|---|---|---|---|")
     reports = {}
     for name in names or CLASSES:
-        start = time.perf_counter()
+        start = sum(os.times()[:4])
         reports[name] = check_subclass(CLASSES[name])
-        print(row(name, reports[name], time.perf_counter() - start), flush=True)
+        print(row(name, reports[name], sum(os.times()[:4]) - start), flush=True)
     for name, report in reports.items():
         print(f"\n{name}")
         for finding in report.broken:

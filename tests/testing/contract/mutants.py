@@ -366,9 +366,9 @@ def run(every: int = 1, start: int = 0) -> list[Outcome]:
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
-    """Returns what came of the mutants of each class, and those that were missed, with reasons, as Markdown."""
+    """Returns what came of the mutants of each class, those missed, and why others do the same, as Markdown."""
     lines = [
-        "| class | mutants | found | raise by name | missed | do the same | named at once, of the found |",
+        "| class | mutants | found | raise by name | missed | do the same | named in the first line, of the found |",
         "|---|---|---|---|---|---|---|",
     ]
     for maker in (*MAKERS, "all"):
@@ -379,10 +379,11 @@ def table(outcomes: Sequence[Outcome]) -> str:
         share = f"{100 * named // max(counts['found'], 1)}%"
         numbers = [len(mine), counts["found"], counts["raises"], counts["missed"] - same, same, share]
         lines.append(f"| {maker.capitalize()} | {' | '.join(map(str, numbers))} |")
-    lines.append("")
-    for each in outcomes:
-        if each.verdict == "missed":
-            lines.append(f"- `{each.mutant}`: {reason(each.mutant) or 'missed'}")
+    missed = [each for each in outcomes if each.verdict == "missed"]
+    reasons = collections.Counter(reason(each.mutant) for each in missed)
+    unknown = [f"- `{each.mutant}`" for each in missed if not reason(each.mutant)]
+    lines += ["", "Missed:", "", *unknown] if unknown else []
+    lines += ["", "Do the same:", "", *(f"- {count}: {why}" for why, count in reasons.most_common() if why)]
     return "\n".join(lines)
 
 
@@ -390,46 +391,54 @@ EQUIVALENT: tuple[tuple[str, str], ...] = (
     (r"__new__: raise ValueError\(.*clone", "another error is raised"),
     (r"return NotImplemented -> pass", "the operator, run on dense tensors, calls the other class"),
     (r"coded\.quantize: |grouped\.from_plain: (scale|codes) = ", "it rounds in another way, as a class may"),
-    (r"kwargs = kwargs or \{\} -> pass", "torch gives a dict"),
-    (
-        r": @(rule|Product\.implements)\(",
-        "the order of operators says nothing, and without a rule a view reads the whole",
-    ),
-    (r"zip\(.*strict=", "both lists have one length"),
-    (r"coded_slice\(.*dim: int=1|args\[:3\]", "a default that no call takes"),
+    (r"kwargs = kwargs or \{\} -> pass|\.read\(\).* -> .*args\[1\]\.dtype", "torch gives a dict, and a dtype in it"),
+    (r": @(rule|Product\.implements)\(", "the order of operators says nothing; without a rule a view reads the whole"),
+    (r"zip\(.* -> .*zip\(.*strict=False|zip\(.* -> (?!.*strict)", "both lists have one length"),
+    (r"zip\(.* -> .*\.(one|two), \*args\[1:\]\)", "operators that give lists have no keywords"),
+    (r"coded_slice\(.*dim: int=1|args\[:3\]|-> .*non_blocking: bool=True", "a default that no call takes"),
     (r"masked\.from_plain: .*-> return Masked\(plain, ", "what it is given is new, or is copied from what it gives"),
     (r"product_t: .*-> return x$", "autograd makes a view of what it is given"),
+    (r"grouped.* -> .*(dim=\+1|unflatten\(\+1)", "it is a matrix, and so is each of its views that is of the class"),
     (r"grouped\.to_plain: .*-> return self\.spread\(self\.zero\)", "the middle of each group, in all operators alike"),
-    (r"sum\.read: .*-> return self\.one - self\.two", "a difference, in all operators alike"),
-    (r"return_and_correct_aliasing\(func, args, kwargs, out\) -> pass", "a product is dense then, and right"),
+    (r"sum\.read: .*-> return self\.one( - self\.two)?$", "another meaning, in all operators alike"),
     (r"func\(args\[0\]\.(one|two), args\[1\]\)\.clone\(\)", "a copy of what is new"),
+    (r"values = func\(plain\(args\[0\]\)\.clone.* -> values = func\(plain\(args\[0\]\), ", "a copy of what is new"),
     (r"product_t: .*clone\(\)", "it takes no write, which a copy would lose"),
     (
         r"\.storage_offset\(\), dtype=.* -> .*\.stride\(\), dtype=",
-        "nobody reads where it begins in memory that it has not",
+        "nobody reads where in memory it begins, having none",
     ),
+    (r"func\(args\[0\]\.one.* -> .*func\(args\[0\]\.two.*func\(args\[0\]\.one", "a sum has no order"),
+    (r"func\(x\.high.* -> .*func\(x\.low.*, func\(x\.high", "a sum has no order"),
+    (r"-> .*\[cls\(two, one, args|-> return cls\(\(values - high\.to\(.*, high, values", "a sum has no order"),
     (
-        r"out = cls\(func\(args\[0\]\.one.* -> out = cls\(func\(args\[0\]\.two.*, func\(args\[0\]\.one",
-        "a sum has no order",
+        r"halves\.read: .*-> return self\.(high \+ self\.low\.to|high\.to\(self\.outside\) \+ self\.low$)",
+        "as wide a sum",
     ),
-    (r"out = cls\(func\(x\.high.* -> out = cls\(func\(x\.low.*, func\(x\.high", "a sum has no order"),
-    (r"if func in SCALED .* -> .*isinstance\(args\[0\]", "a product is dense then, and right"),
+    (r"out = cls\(func\(x\.high.* -> .*args\[1:\]\), (x\.dtype|func)", "one part has another memory format inside"),
+    (r"if func in SCALED .* -> .*isinstance\(args\[0\]", "a product is computed of dense operands"),
+    (r"return_and_correct_aliasing\(func, args, kwargs, out\) -> pass", "a product is computed of dense operands"),
+    (r"coded_mm: .*-> (pass$|.*b\.scale\.shape\[0\] == 0)", "a product is computed of dense operands"),
+    (r"coded_mul: .*-> return func\(dense\(b\), dense\(a\)\)", "a product has no order"),
     (r"-> .*issubclass\((Sum|Coded|Halves), other\)", "only classes that derive from it would see that"),
-    (r"coded_slice: scale = scale\.detach\(\) -> ", "an inner tensor in the place of an alias of it"),
+    (
+        r"coded_slice: (scale = scale\.detach\(\) -> |if scale is x\.scale: )",
+        "an inner tensor in the place of its alias",
+    ),
     (r"coded_copy: .*-> .*quantize\(dense\(source\)\.expand", "copy_ casts the scale"),
     (r"halves\.of: .*-> (high = values$|return cls\(high, values - high\.to)", "parts of more bits mean the same"),
     (r"halves\.of: .*-> return cls\(high, \(values - high\)\.to", "a difference is in the wider dtype"),
     (
-        r"grouped\.to_plain: .*-> return self\.codes \* ",
-        "a product of integers and numbers is in the dtype of the numbers",
+        r"(grouped\.to_plain|coded\.read): .*-> return self\.codes \* ",
+        "a product of integers and numbers is of numbers",
     ),
-    (r"sum\.read: .* -> return self\.one$", "the second part says nothing then, in all operators alike"),
 )
 """What a mutant does that is as right as the class, by a pattern of its text."""
 
 
 _OF_NEW = (
-    "coded_like", "coded_clone", "coded_mul", "grouped_mul", "grouped_neg", "masked_abs", "from_plain", "of",
+    "coded_like", "coded_clone", "coded_to", "coded_mul", "grouped_mul", "grouped_neg", "masked_abs", "from_plain",
+    "of",
 )  # fmt: skip
 """Functions that make new tensors alone."""
 

@@ -39,5 +39,6 @@ def test_the_page_has_the_rows_that_the_command_prints() -> None:
     command = Path(__file__).parents[2] / "models" / "more" / "foreign_classes.py"
     names = re.findall(r'^    "(\w+)": ', command.read_text(), re.MULTILINE)
     assert re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE) == names
-    assert re.search(r"\d{4}-\d\d-\d\d, torch 2\.13\.\d\S*, torchao \d+\.\d+\.\d+, Python 3\.11", PAGE)
+    others = r"torchao \d+\.\d+\.\d+, optimum-quanto \d+\.\d+\.\d+"
+    assert re.search(rf"\d{{4}}-\d\d-\d\d, torch 2\.13\.\d\S*, {others}, Python 3\.11", PAGE)
     assert f"python -m {'.'.join(command.with_suffix('').parts[-4:])}" in PAGE
