@@ -4,8 +4,9 @@
     python -m benchmarks.hardware --claims build/claims.json     # where the GPU is
 
 "Claimed" is what a build of torch without CUDA says, or the one that is there, and "real" the most that torch's
-allocator gave out for the step: parameters, inputs and all that the step makes. The seconds are those of the median step after two that warm up, beside `report.seconds()` with the datasheet's figures and
-with those of `subclass_aot.devices.measure()`.
+allocator gave out for the step: parameters, inputs and all that the step makes. A step is the median of seven, after
+two that warm up; beside it `report.seconds()` with the datasheet's figures, and with those of
+`subclass_aot.devices.measure()`.
 """
 
 from __future__ import annotations
@@ -206,7 +207,8 @@ def compared(program: Program, device: Device) -> dict[str, Any]:
 def table(found: dict[str, dict[str, Any]], claims: dict[str, dict[str, Any]]) -> list[str]:
     """Lines of the table."""
     lines = [
-        "| program | kind | claimed, MiB | real | error | at best, ms: datasheet | measured device | a step, ms | of it |",
+        "| program | kind | claimed, MiB | real | error | at best, ms: datasheet | measured device | a step, ms "
+        "| of it |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for name, each in found.items():

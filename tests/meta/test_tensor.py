@@ -27,7 +27,11 @@ def test_what_is_there_is_not_moved(device: str) -> None:
     assert x.to(torch.empty(1, dtype=torch.float64)).dtype is torch.float64
     images = MetaTensor(torch.empty(2, 3, 4, 5), device=device)
     assert images.to(device, memory_format=torch.channels_last).stride() == (60, 1, 15, 3)
-    for moved in (images.to(None, None, False, memory_format=torch.channels_last), images.type_as(x), x.type_as(images)):
+    for moved in (
+        images.to(None, None, False, memory_format=torch.channels_last),
+        images.type_as(x),
+        x.type_as(images),
+    ):
         assert moved.device == x.device  # as `Module.to` calls it
     with sa.meta(device):
         layer = torch.nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
