@@ -18,7 +18,7 @@ NO_HANG := -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true
 # What needs the accelerator from the start of the process; `make test-native` runs all files so.
 KERNELS := $(wildcard tests/*/test_kernels*.py)
 
-.PHONY: FORCE help test test-native test-all test-smoke test-device test-torches fuzz demo bench bench-limit bench-kernels bench-doors bench-memory bench-cost bench-quantized bench-inductor docs lint dist clean
+.PHONY: FORCE help test test-native test-all test-smoke test-device test-torches fuzz demo bench bench-limit bench-kernels bench-doors bench-memory bench-cost bench-hardware bench-quantized bench-inductor docs lint dist clean
 
 help:  ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -83,6 +83,9 @@ bench-memory: $(VENV)/.test  ## Measure the peak memory of training steps; write
 
 bench-cost: $(VENV)/.test  ## Compare what sa.profile says with real steps; writes docs/benchmarks/cost.md (2 minutes)
 	mkdir -p build && OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.cost > build/cost.md && mv build/cost.md docs/benchmarks/cost.md
+
+bench-hardware: $(VENV)/.test  ## Compare what sa.profile says with steps on the GPU that is there; writes docs/benchmarks/hardware.md (2 minutes)
+	mkdir -p build && $(BIN)/python -m benchmarks.hardware > build/hardware.md && mv build/hardware.md docs/benchmarks/hardware.md
 
 bench-quantized: $(VENV)/.test  ## Measure a Llama with quantized weights beside a dense one, and torchao's; writes docs/benchmarks/quantized.md (15 minutes)
 	SUBCLASS_AOT_NATIVE=1 OMP_NUM_THREADS=1 TORCHINDUCTOR_COMPILE_THREADS=1 $(BIN)/python -m benchmarks.quantized

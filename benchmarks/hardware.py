@@ -3,10 +3,10 @@
     python -m benchmarks.hardware --predict build/claims.json    # anywhere: no GPU is needed
     python -m benchmarks.hardware --claims build/claims.json     # where the GPU is
 
-"Claimed" is what a build of torch without CUDA says, "predicted" what the build with CUDA says before the run, and
-"real" the most that torch's allocator gave out for the step: parameters, inputs and all that the step makes. The
-seconds are those of the median step after two that warm up, beside `report.seconds()` with the datasheet's figures and
-with those of `subclass_aot.devices.measure()`.
+"Claimed" is what a build of torch without CUDA says, or the one that is there, and "real" the most that torch's
+allocator gave out for the step: parameters, inputs and all that the step makes. A step is the median of seven, after
+two that warm up; beside it `report.seconds()` with the datasheet's figures, and with those of
+`subclass_aot.devices.measure()`.
 """
 
 from __future__ import annotations
@@ -207,14 +207,14 @@ def compared(program: Program, device: Device) -> dict[str, Any]:
 def table(found: dict[str, dict[str, Any]], claims: dict[str, dict[str, Any]]) -> list[str]:
     """Lines of the table."""
     lines = [
-        "| program | kind | claimed, MiB | predicted | real | error of the claim | at best, ms: datasheet "
-        "| measured device | a step, ms | of it |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "| program | kind | claimed, MiB | real | error | at best, ms: datasheet | measured device | a step, ms "
+        "| of it |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for name, each in found.items():
-        kind, claim = PROGRAMS[name].kind, claims.get(name, {}).get("peak", each["predicted"])
+        claim = claims.get(name, {}).get("peak", each["predicted"])
         lines.append(
-            f"| {name} | {kind} | {claim / 2**20:.1f} | {each['predicted'] / 2**20:.1f} | {each['real'] / 2**20:.1f} | "
+            f"| {name} | {PROGRAMS[name].kind} | {claim / 2**20:.1f} | {each['real'] / 2**20:.1f} | "
             f"{claim / each['real'] - 1:+.2%} | {each['datasheet'] * 1e3:.2f} | {each['at_best'] * 1e3:.2f} | "
             f"{each['took'] * 1e3:.2f} | {each['at_best'] / each['took']:.0%} |"
         )

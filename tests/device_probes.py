@@ -20,11 +20,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import subclass_aot as sa
 from subclass_aot import _torch
-from subclass_aot.meta import Listener
 
 FILE = Path(__file__).with_suffix(".json")
 Run = Callable[[], Any]
@@ -238,7 +236,7 @@ def _others() -> dict[str, Callable[[], Run]]:
         backward(f"embedding of {words} of {vocabulary} by {width}", made)
 
         def picked(ids: Any = ids, vocabulary: int = vocabulary, width: int = width) -> tuple[Tensor, Any]:
-            table = _zeros(vocabulary, width, grad=True)
+            table = torch.randn(vocabulary, width, device="cuda", requires_grad=True)
             return table[ids()], (table,)
 
         backward(f"rows {words} of {vocabulary} by {width}", picked)
@@ -336,18 +334,8 @@ def partial_of(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Run:
 PROBES: dict[str, Callable[[], Run]] = {**_others(), **_reductions(), **_attention(), **_recurrent()}
 
 
-class _Operators(TorchDispatchMode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: list[str] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.names.append(func.overloadpacket.__name__)
-        return func(*args, **(kwargs or {}))
-
-
 def real(name: str) -> dict[str, Any]:
-    """Returns what the GPU takes: the most requested bytes, those kept afterwards, and the operators."""
+    """Returns what the GPU takes: the most requested bytes, those kept afterwards."""
     run = PROBES[name]()
     with torch.autograd.set_multithreading_enabled(False):
         run()  # libraries have their workspaces
@@ -359,12 +347,9 @@ def real(name: str) -> dict[str, Any]:
         kept = run()
         stats = torch.cuda.memory_stats()
         del kept
-        with _Operators() as found:
-            run()
     return {
         "peak": stats["requested_bytes.all.peak"] - before,
         "kept": stats["requested_bytes.all.current"] - before,
-        "operators": found.names,
     }
 
 
@@ -372,21 +357,12 @@ def claimed(name: str) -> dict[str, Any]:
     """Returns what is said without a GPU."""
     with sa.meta("H100"):
         run = PROBES[name]()
-        operators = _Claimed()
-        with sa.profile(nn.Module(), device="H100") as report, operators:
+        with sa.profile(nn.Module(), device="H100") as report:
             kept = run()
             end = report.timeline.curve()[-1]
         del kept
     curve = report.timeline.curve()
-    return {"peak": max(curve) - curve[0], "kept": end - curve[0], "operators": operators.names}
-
-
-class _Claimed(Listener):
-    def __init__(self) -> None:
-        self.names: list[str] = []
-
-    def on_operator(self, operation: Any) -> None:
-        self.names.append(operation.func.overloadpacket.__name__)
+    return {"peak": max(curve) - curve[0], "kept": end - curve[0]}
 
 
 def main() -> None:
@@ -411,8 +387,9 @@ def main() -> None:
 
 
 def _write(path: Path, found: dict[str, Any]) -> None:
-    made = {"torch": torch.__version__, "device": torch.cuda.get_device_name(), "found": found}
-    path.write_text(json.dumps(made, indent=0))
+    lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(each)}" for name, each in found.items())
+    device = json.dumps(torch.cuda.get_device_name())
+    path.write_text(f'{{\n "torch": "{torch.__version__}",\n "device": {device},\n "found": {{\n{lines}\n }}\n}}\n')
 
 
 if __name__ == "__main__":

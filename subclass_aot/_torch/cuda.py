@@ -26,7 +26,7 @@ has for them. When it goes: cast in a mode, which operators inside of others do 
 without_autocast: Callable[[], Any] = functools.partial(torch._C._ExcludeDispatchKeyGuard, AUTOCAST)
 """Runs a block without autocast for CUDA, as torch's kernels for autocast run the operator itself."""
 
-CHECKS_CUDNN_STRICTLY = torch.__version__ >= (2, 13)
+CHECKS_CUDNN_STRICTLY = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13)
 """Whether torch gives cuDNN's attention no head wider than 128 and no dropout that is no multiple of 1/16, as it was
 read in 2.13. What an H100 does with torch 2.11 has neither limit."""
 
@@ -53,7 +53,7 @@ def free_library_workspaces() -> None:
 
     Nothing public does so.
     """
-    torch._C._cuda_clearCublasWorkspaces()  # type: ignore[attr-defined]
+    torch._C._cuda_clearCublasWorkspaces()
 
 
 def has_no_cuda() -> bool:
@@ -76,7 +76,10 @@ def put_kernel(operator: str, kernel: Callable[..., Any], key: str) -> None:
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns once that a kernel is replaced
-        _library.impl(operator, kernel, key)
+        if key == "Meta":  # which `impl` refuses for what is composed elsewhere; with a kernel, it is not composed
+            _library.m.impl(operator, key, kernel, False)  # type: ignore[union-attr]
+        else:
+            _library.impl(operator, kernel, key)
 
 
 def composed(operator: Operator) -> Callable[..., Any]:

@@ -114,7 +114,7 @@ def has_composite_implicit_kernel(func: Operator) -> bool:
     return has_kernel(name, "CompositeImplicitAutograd") and not any(has_kernel(name, key) for key in _BACKENDS)
 
 
-_BACKENDS = ("CPU", "CUDA", "XPU", "MPS")
+_BACKENDS = ("CPU", "CUDA", "XPU", "MPS", "Meta")
 
 
 def can_decompose(func: Operator) -> bool:

@@ -155,6 +155,9 @@ def _draw_memory(report: Report, axes: Any) -> None:
     length = len(report.timeline.events) + 1
     axes.stackplot(range(length), [[n / factor for n in row] for row in rows.values()], labels=list(rows), step="post")
     top = peak / factor
+    memory = report.memory or 0
+    limit = memory / factor if 0 < memory < peak * 1.5 else 0.0
+    ceiling = max(top, limit)
     begins: list[tuple[int, str]] = []
     for since, phase in report.timeline.phases:  # a checkpoint computes again within backward, many times
         name = "backward" if phase == "recompute" else phase
@@ -163,14 +166,14 @@ def _draw_memory(report: Report, axes: Any) -> None:
     for (since, phase), until in zip(begins, [*[since for since, _ in begins[1:]], length], strict=True):
         if until - since > length * 0.06:
             axes.axvline(since, color="black", linewidth=0.6, linestyle=":")
-            axes.text((since + until) / 2, top * 1.05, phase, ha="center", fontsize=8)
+            axes.text((since + until) / 2, ceiling * 1.09, phase, ha="center", fontsize=8)
     axes.plot([moment.event], [top], "kv", markersize=5)
     axes.annotate(f"peak {amount(peak)}", (moment.event, top), (6, -12), textcoords="offset points", fontsize=8)
-    if report.memory is not None and report.memory < peak * 1.5:
-        axes.axhline(report.memory / factor, color="red", linewidth=1)
-        axes.text(0, report.memory / factor, f"memory {amount(report.memory)}", color="red", fontsize=8, va="bottom")
-        top = max(top, report.memory / factor)
-    axes.set(xlim=(0, length - 1), ylim=(0, top * 1.15), xlabel="allocations and releases, in the order of the run")
+    if limit:
+        axes.axhline(limit, color="red", linewidth=1)
+        words = f"memory {amount(memory)}"
+        axes.text(length - 1, limit, words, color="red", fontsize=8, ha="right", va="bottom")
+    axes.set(xlim=(0, length - 1), ylim=(0, ceiling * 1.16), xlabel="allocations and releases, in the order of the run")
     axes.set_ylabel(f"memory ({unit})")
     axes.legend(fontsize=7, ncols=len(rows), loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False)
 
@@ -191,4 +194,6 @@ def _draw_products(report: Report, axes: Any) -> None:
     axes.set_xlabel(f"products ({unit})")
     axes.tick_params(labelsize=7)
     if names:
-        axes.legend(fontsize=7)
+        axes.legend(
+            fontsize=7, ncols=len(Operation.PHASES), loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False
+        )

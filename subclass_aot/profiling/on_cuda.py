@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.devices import Device, device_of
 from subclass_aot.meta import Operation
+from subclass_aot.profiling.copies import copied_in_between, is_copied
 from subclass_aot.profiling.reductions import workspace_of_reduction
 
 _aten: Any = torch.ops.aten
@@ -51,8 +53,11 @@ def workspace_on_cuda(operation: Operation, gpu: Device) -> tuple[int, str] | No
     reduced = workspace_of_reduction(operation, gpu)
     if reduced is not None:
         return reduced, ""
-    of_attention = _ATTENTION.get(operation.func)
-    return None if of_attention is None else (of_attention(*operation.args[:4]), "")
+    backward = _BACKWARD.get(operation.func)
+    if backward is not None:
+        return backward(*operation.args[:4]), ""
+    other = _OTHERS.get(operation.func.overloadpacket)
+    return None if other is None else (other(operation, gpu), "")
 
 
 def kept_by_cublas(operation: Operation, gpu: Device) -> int:
@@ -78,7 +83,7 @@ _PRODUCTS = frozenset(
 
 
 def _cudnn_attention(grad: Any, query: Any, key: Any, value: Any) -> int:
-    """Returns the bytes of the gradient of the queries in float32, of a sum for each, and of groups taken apart."""
+    """Returns the bytes of the gradient of the queries in float32, of a sum for each, and of keys by head."""
     batch, heads, queries, width = query.shape
     taken = 4 * batch * heads * queries * (width + 1)
     if key.shape[1] != heads:
@@ -99,12 +104,84 @@ def _flash_attention(grad: Any, query: Any, key: Any, value: Any) -> int:
 def _efficient_attention(grad: Any, query: Any, key: Any, value: Any) -> int:
     """Returns the bytes of the gradient of the queries in float32, of a sum for each, and of a copy of the gradient."""
     batch, heads, queries, width = query.shape
+    blocks = -(-queries // 64) * 64 * -(-width // 64) * 64
     copied = 0 if grad.transpose(1, 2).is_contiguous() else grad.nbytes
-    return int(4 * batch * heads * queries * (width + 1) + copied)
+    return int(4 * batch * heads * (blocks + queries + 32) + copied)
 
 
-_ATTENTION: dict[Any, Any] = {
+_BACKWARD: dict[Any, Callable[..., int]] = {
     _aten._scaled_dot_product_cudnn_attention_backward.default: _cudnn_attention,
     _aten._scaled_dot_product_flash_attention_backward.default: _flash_attention,
     _aten._scaled_dot_product_efficient_attention_backward.default: _efficient_attention,
 }
+
+
+def _splits_of_flash(operation: Operation, gpu: Device) -> int:
+    """Returns the bytes of results of parts of the keys, where queries are too few for all multiprocessors.
+
+    Source: `set_params_splitkv` and `num_splits_heuristic` in the file above.
+    """
+    (batch, heads, queries, width), keys = operation.args[0].shape, operation.args[1].shape[2]
+    dropout = operation.args[3] if len(operation.args) > 3 else operation.kwargs.get("dropout_p", 0.0)
+    blocks = -(-keys // (256 if width <= 64 else 128 if width <= 128 else 64))
+    tasks, places = batch * heads * -(-queries // 64), 2 * gpu.multiprocessors
+    if dropout or tasks >= 0.8 * places:
+        return 0
+    busy = {
+        n: tasks * n / places / -(-tasks * n // places)
+        for n in range(1, min(128, places, blocks) + 1)
+        if n == 1 or -(-blocks // n) != -(-blocks // (n - 1))
+    }
+    splits = next(n for n, part in busy.items() if part >= 0.85 * max(busy.values()))
+    columns = -(-width // 32) * 32 if width <= 192 else 256
+    return int(4 * splits * batch * heads * queries * (columns + 1)) if splits > 1 else 0
+
+
+def _copied_factors(operation: Operation, gpu: Device) -> int:
+    """Returns the bytes of factors that cuBLAS cannot read where they lie."""
+    factors = [x for x in operation.args if isinstance(x, torch.Tensor) and x.dim() == 2][-2:]
+    return sum(x.nbytes for x in factors if is_copied(x))
+
+
+def _summed_rows(operation: Operation, gpu: Device) -> int:
+    """Returns the bytes of positions that are sorted and, for many rows, of sums of parts of them: found on an H100."""
+    grad, indices, weights = operation.args[:3]
+    rows, width = int(indices.numel()), int(grad.shape[-1])
+    if rows <= 3072 and operation.args[3] < 0:
+        return 0
+    found = min(rows, int(weights))
+    return int(24.8 * rows + 24 * found + 4 * width * (rows // 10 + found))
+
+
+def _put(operation: Operation, gpu: Device) -> int:
+    """Returns the bytes of positions that are sorted, where what is put there is added up."""
+    is_added = operation.args[3] if len(operation.args) > 3 else operation.kwargs.get("accumulate", False)
+    rows = max((int(x.numel()) for x in operation.args[1] if x is not None), default=0)
+    return (32 * rows + (16 * rows if rows > 2048 else 0)) if is_added else 0
+
+
+def _sorted(operation: Operation, gpu: Device) -> int:
+    """Returns the bytes in which parts are sorted: found on an H100."""
+    x = operation.args[0]
+    dims = [a for a in operation.args[1:] if type(a) is int]
+    along = int(x.shape[dims[0] if dims else operation.kwargs.get("dim", -1)]) if x.dim() else 1
+    if along <= 4096:
+        return 0
+    return int(x.numel()) * (32 if x.numel() > along else 16 + x.dtype.itemsize)
+
+
+_OTHERS: dict[Any, Callable[[Operation, Device], int]] = {
+    _aten._scaled_dot_product_flash_attention: _splits_of_flash,
+    _aten.mm: _copied_factors,
+    _aten.addmm: _copied_factors,
+    _aten.embedding_dense_backward: _summed_rows,
+    _aten.index_put: _put,
+    _aten.index_put_: _put,
+    _aten._index_put_impl_: _put,
+    _aten._unsafe_index_put: _put,
+    _aten.sort: _sorted,
+    _aten.randperm: lambda operation, gpu: 40 * int(operation.result.numel()),
+    _aten.roll: lambda operation, gpu: copied_in_between(operation, operation.args[0]),
+    _aten._softmax_backward_data: lambda operation, gpu: operation.args[0].nbytes,
+}
+"""What else takes memory."""

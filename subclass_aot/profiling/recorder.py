@@ -195,35 +195,32 @@ class Recorder(Listener):
             self._own(operation, operator, name, made, is_view)
         for leaf in tensors_in(communicated(operation)):
             self._label(leaf, "communication")
-        gpu = None
-        if device is not None and device.type == "cuda":
-            gpu = self._gpu = self._gpu or gpu_of(self.known)
-            self._keep_library(operation, operator, device, gpu)
-        taken, rests_on = workspace_of(operation, gpu)
-        workspace = timeline.rounded(taken)
-        if rests_on:
-            self.workspaces[operator, rests_on] = self.workspaces.get((operator, rests_on), 0) + 1
-        if workspace:
-            origin = Allocation(0, device or torch.device("cpu"), [(0, "workspace")], 0, operator, name, line, phase)
-            timeline.events += [(len(timeline.allocations), workspace), (len(timeline.allocations), -workspace)]
-            timeline.allocations.append(origin)
+        self._note_workspace(operation, operator, device)
         if node is not None and made and node.name() == _ACCUMULATES:
             self._label(made[0], "gradient", self._names_of_parameters.get(id(node.variable), ""))
         if phase == "recompute" and func is _aten.detach.default:  # how a checkpoint keeps what is saved
             self._label(operation.result, "saved")
 
-    def _keep_library(self, operation: Operation, operator: str, device: torch.device, gpu: Device) -> None:
-        """Notes what a library keeps from its first product on, in this thread or in that of autograd."""
+    def _note_workspace(self, operation: Operation, operator: str, device: torch.device | None) -> None:
+        """Notes what a kernel takes while it runs, and what a library keeps from its first product on."""
+        timeline, gpu, kept = self.timeline, None, 0
         phase, module, line, _ = operation.place
-        key = device, phase in ("backward", "recompute")
-        kept = 0 if key in self._libraries else kept_by_cublas(operation, gpu)
-        if kept:
-            timeline = self.timeline
-            self._libraries.add(key)
-            born = len(timeline.events)
-            timeline.events.append((len(timeline.allocations), kept))
-            origin = operator, self._name_of(module), line, phase
-            timeline.allocations.append(Allocation(kept, device, [(born, "workspace")], born, *origin))
+        if device is not None and device.type == "cuda":
+            gpu = self._gpu = self._gpu or gpu_of(self.known)
+            thread = device, phase in ("backward", "recompute")  # where autograd has a thread of its own
+            kept = 0 if thread in self._libraries else kept_by_cublas(operation, gpu)
+            if kept:
+                self._libraries.add(thread)
+        taken, rests_on = workspace_of(operation, gpu)
+        if rests_on:
+            self.workspaces[operator, rests_on] = self.workspaces.get((operator, rests_on), 0) + 1
+        origin = operator, self._name_of(module), line, phase
+        for nbytes, is_freed in ((kept, False), (timeline.rounded(taken), True)):
+            if nbytes:
+                born, i = len(timeline.events), len(timeline.allocations)
+                where = device or torch.device("cpu")
+                timeline.events += [(i, nbytes), (i, -nbytes)] if is_freed else [(i, nbytes)]
+                timeline.allocations.append(Allocation(nbytes, where, [(born, "workspace")], born, *origin))
 
     def _own(self, operation: Operation, operator: str, module: str, made: list[Any], is_view: bool) -> None:
         """Gives new memory to the operator that made it."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from subclass_aot import _torch
 from subclass_aot.devices import Device
 from subclass_aot.meta import Operation
 
@@ -36,7 +37,7 @@ def workspace_of_reduction(operation: Operation, device: Device) -> int | None:
     size_of = _REDUCTIONS.get(operation.func.overloadpacket)
     if size_of is None:
         return None
-    names = [each.name for each in operation.func._schema.arguments]
+    names = [each.name for each in _torch.operators.schema_of(operation.func).arguments]
     given = {**dict(zip(names, operation.args, strict=False)), **operation.kwargs}
     x = given.get("self")
     if not isinstance(x, torch.Tensor) or not x.numel():
@@ -44,7 +45,7 @@ def workspace_of_reduction(operation: Operation, device: Device) -> int | None:
     results = operation.result
     result = results if isinstance(results, torch.Tensor) else results[0]
     dtype = x.dtype
-    converted = 0
+    converted = x.nbytes + result.nbytes if operation.func.overloadpacket is _aten.logsumexp else 0
     if operation.func.overloadpacket in _SUMS and dtype is not result.dtype and dtype not in _SHORT:
         dtype, converted = result.dtype, x.numel() * result.dtype.itemsize
     dims = given.get("dim")
@@ -162,7 +163,7 @@ def _of_moments(dtype: torch.dtype) -> int:
 _SHORT = (torch.float16, torch.bfloat16)
 _SUMS = frozenset({_aten.sum, _aten.mean, _aten.prod, _aten.nansum})
 _REDUCTIONS: dict[Any, Any] = {
-    **{getattr(_aten, name): _of_sum for name in ("sum", "mean", "prod", "nansum", "linalg_vector_norm")},
+    **{getattr(_aten, name): _of_sum for name in ("sum", "mean", "prod", "nansum", "linalg_vector_norm", "logsumexp")},
     **{getattr(_aten, name): (lambda dtype: dtype.itemsize) for name in ("amax", "amin")},
     **{getattr(_aten, name): (lambda dtype: 1) for name in ("any", "all")},
     **{getattr(_aten, name): _of_pair for name in ("argmax", "argmin", "max", "min")},

@@ -72,9 +72,14 @@ def _parts(work: Work, device: Device) -> dict[str, float]:
         return {"compute": 0.0, "network": work.sent / device.link_bandwidth + device.link_latency}
     if not work.moved and not work.flops:
         return {"compute": 0.0}
-    peak = device.peak(work.dtype or torch.float32, torch.backends.cuda.matmul.allow_tf32)
+    switches = torch.backends.cudnn if work.operator in _OF_CUDNN else torch.backends.cuda.matmul
+    peak = device.peak(work.dtype or torch.float32, switches.allow_tf32)
     return {
         "compute": work.flops / peak,
         "memory": work.moved / device.bandwidth,
         "launch": device.launch,
     }
+
+
+_OF_CUDNN = frozenset({"convolution", "convolution_backward", "_cudnn_rnn", "_cudnn_rnn_backward"})
+"""Operators that round float32 to tf32 by a switch of their own, which is on by default."""

@@ -10,6 +10,7 @@ import torch
 from subclass_aot.devices import Device
 from subclass_aot.meta import Operation
 from subclass_aot.profiling.convolutions import BY_FORMULA, CONVOLUTIONS, workspace_of_convolution
+from subclass_aot.profiling.copies import copied_in_between, is_copied
 from subclass_aot.profiling.on_cuda import workspace_on_cuda
 
 _aten: Any = torch.ops.aten
@@ -49,7 +50,7 @@ def workspace_of(operation: Operation, gpu: Device | None = None) -> tuple[int, 
         x = operation.args[0]
         return (of_kernel(operation, x) if x.device.type == "cpu" else 0), ""
     factors = [operation.args[i] for i in _FACTORS.get(func, ())]
-    return sum(x.nbytes for x in factors if x.device.type == "cpu" and _is_copied(x)), ""
+    return sum(x.nbytes for x in factors if x.device.type == "cpu" and is_copied(x)), ""
 
 
 def _converted(operation: Operation, x: torch.Tensor) -> int:
@@ -64,12 +65,6 @@ def _as_flags(operation: Operation, x: torch.Tensor) -> int:
     return 0 if x.dtype is torch.bool else x.numel()
 
 
-def _copied_in_between(operation: Operation, x: torch.Tensor) -> int:
-    """Returns the bytes of what a roll along one dim gives to that along the next."""
-    shifts = operation.args[1]
-    return x.nbytes if isinstance(shifts, list | tuple) and len(shifts) > 1 else 0
-
-
 def _packed(*places: int) -> Callable[[Operation, Any], int]:
     """Returns what gives the bytes of the copies of arguments that are not packed."""
     return lambda operation, _: sum(operation.args[i].nbytes for i in places if not operation.args[i].is_contiguous())
@@ -82,7 +77,7 @@ _OF_KERNELS: dict[Any, Callable[[Operation, Any], int]] = {
     },
     _aten.all: _as_flags,
     _aten.any: _as_flags,
-    _aten.roll: _copied_in_between,
+    _aten.roll: copied_in_between,
     _aten.logsumexp: lambda operation, x: x.nbytes,
     _aten.native_layer_norm: _packed(0),
     _aten.native_layer_norm_backward: _packed(0, 1),
@@ -93,12 +88,6 @@ _OF_CUDNN = {
     _aten._cudnn_rnn: "cuDNN, and the reserve that it keeps for backward",
     _aten._cudnn_rnn_backward: "cuDNN",
 }
-
-
-def _is_copied(matrix: torch.Tensor) -> bool:
-    """Returns whether a library for matrices cannot read a matrix where it lies."""
-    (rows, columns), (down, right) = matrix.shape, matrix.stride()
-    return not ((down == 1 and right >= max(1, rows)) or (right == 1 and down >= max(1, columns)))
 
 
 def kept_by_recurrent(operation: Operation) -> int | None:

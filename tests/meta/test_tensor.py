@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+import subclass_aot as sa
 from subclass_aot import Int8Weight, MetaTensor, TwoTensor
 from subclass_aot.errors import DataDependentError, TraceError
 
@@ -26,6 +27,15 @@ def test_what_is_there_is_not_moved(device: str) -> None:
     assert x.to(torch.empty(1, dtype=torch.float64)).dtype is torch.float64
     images = MetaTensor(torch.empty(2, 3, 4, 5), device=device)
     assert images.to(device, memory_format=torch.channels_last).stride() == (60, 1, 15, 3)
+    for moved in (
+        images.to(None, None, False, memory_format=torch.channels_last),
+        images.type_as(x),
+        x.type_as(images),
+    ):
+        assert moved.device == x.device  # as `Module.to` calls it
+    with sa.meta(device):
+        layer = torch.nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+        assert layer.weight.device == x.device and layer.weight.stride() == (27, 1, 9, 3)
 
 
 def test_devices_without_hardware() -> None:

@@ -160,6 +160,12 @@ def _same(x: SparseGradient, *_: object, **__: object) -> SparseGradient:
     return _with_values(x, x.values_)
 
 
+def _copied(x: SparseGradient, *_: object, **__: object) -> SparseGradient:
+    if x.values_.tag is not None:  # type: ignore[attr-defined]  # in a trace: it is written nowhere
+        return _with_values(x, x.values_)
+    return SparseGradient(x.indices_.clone(), x.values_.clone(), x.shape, x.is_coalesced_, x.padded_)
+
+
 def _with_values(x: SparseGradient, values: torch.Tensor) -> SparseGradient:
     return SparseGradient(x.indices_, values, x.shape, x.is_coalesced_, x.padded_)
 
@@ -181,6 +187,8 @@ def _add_(x: torch.Tensor, y: SparseGradient, alpha: complex = 1) -> Any:
         x.indices_, x.values_, x.is_coalesced_, x.padded_ = added.indices_, added.values_, False, added.padded_
         return x
     if y.values_.tag is None:  # type: ignore[attr-defined]  # no trace: as the kernel, which makes nothing dense
+        if len(y.indices_) == 1:
+            return x.index_add_(0, y.indices_[0], y.values_)
         x.index_put_(tuple(y.indices_), y.values_, accumulate=True)
         return x
     return x.add_(y.dense(), alpha=alpha)
@@ -220,7 +228,7 @@ _RULES = {
     _aten.sparse_mask.default: _masked,
     _aten.detach.default: _same,
     _aten.alias.default: _same,
-    _aten.clone.default: _same,
+    _aten.clone.default: _copied,
     _aten.add.Tensor: _add,
     _aten.add_.Tensor: _add_,
     _aten.mul_.Tensor: _mul_,

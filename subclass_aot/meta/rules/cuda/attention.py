@@ -1,9 +1,8 @@
 """Which kernel computes attention on CUDA.
 
 Source: `select_sdp_backend` and its checks in ATen's `native/transformers/cuda/sdp_utils.cpp` and `sdp_utils_cpp.h`,
-and `scaled_dot_product_attention` in `native/transformers/attention.cpp`. All of it was read, and none was seen on
-hardware. Of cuDNN the version is taken to be later than 9.15, as in wheels of torch for CUDA 13. What kernels allocate
-for themselves while they run (as flash attention for the gradient of the queries) is not in it.
+and `scaled_dot_product_attention` in `native/transformers/attention.cpp`. All of it was read, and an H100
+with torch 2.11 chooses so. Of cuDNN the version is taken to be later than 9.15, as in wheels of torch for CUDA 13.
 """
 
 from __future__ import annotations

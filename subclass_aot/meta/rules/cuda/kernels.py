@@ -42,6 +42,19 @@ def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Any:
     return _aten._weight_norm_interface.default(v, g, dim)[0] if dim in (0, v.dim() - 1) else NotImplemented
 
 
+def _rms_norm(x: Tensor, sizes: list[int], weight: Tensor | None = None, eps: float | None = None) -> Any:
+    # An H100 does so with torch 2.11. Of two dtypes it is composed, by `rms_norm_symint` in `native/layer_norm.cpp`.
+    if x.is_complex() or weight is not None and weight.dtype is not x.dtype:
+        return NotImplemented
+    return _aten._fused_rms_norm.default(x, sizes, weight, eps)[0]
+
+
+def _shapes_of_rms_norm(x: Tensor, sizes: list[int], weight: Tensor | None, eps: float | None) -> tuple[Tensor, Tensor]:
+    dtype = torch.float64 if x.dtype is torch.float64 else torch.float32
+    roots = [*x.shape[: x.dim() - len(sizes)], *[1] * len(sizes)]
+    return x.new_empty(x.shape), x.new_empty(roots, dtype=dtype)
+
+
 def _softmax(of: Operator) -> Callable[..., Any]:
     # Source: `softmax` in ATen's `native/SoftMax.cpp`; read. Of float16, to float32, no copy is made in between.
     def rule(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Any:
@@ -56,6 +69,7 @@ RULES: dict[Operator, Callable[..., Any]] = {
     _aten.scaled_dot_product_attention.default: attention,
     _aten.dropout.default: _dropout,
     _aten._weight_norm.default: _weight_norm,
+    _aten.rms_norm.default: _rms_norm,
     _aten.softmax.int: _softmax(_aten._softmax.default),
     _aten.log_softmax.int: _softmax(_aten._log_softmax.default),
     **{getattr(getattr(_aten, name), kind): layer_of(name, kind == "data")
@@ -92,6 +106,8 @@ def _keys() -> Any:
         return None
     for func in RULES:
         _torch.cuda.put_kernel(func.name().removeprefix("aten::"), _kernel(func), "AutogradMeta")
+    # The operator is composed where a device has no kernel for it, and else it has a formula of autograd.
+    _torch.cuda.put_kernel("_fused_rms_norm", _shapes_of_rms_norm, "Meta")
     autocast.put_kernels()
     _torch.cuda.group_by_claim(MetaTensor)
     return _torch.cuda.AUTOCAST
