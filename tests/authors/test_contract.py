@@ -22,6 +22,11 @@ UNUSED = "torch.compile: unused result"
 OTHER_SIZES = {"new_zeros", "FSDP shards"}
 """Fields that do not say what they would be in a tensor of another size."""
 
+OF_ANOTHER_UNIT = (
+    "linear", "linear with bias", "bias", "embedding of a product", "x * y", "x @ y", "y - x", "y @ x",
+)  # fmt: skip
+"""Products and sums of which a dense operand would have a gradient with a unit."""
+
 NOT_OFFERED = {
     "c_lora": OTHER_SIZES,
     "d_masked": {*OTHER_SIZES, "x.max(-1)", "export", UNUSED},
@@ -36,6 +41,8 @@ NOT_OFFERED = {
         *("x.softmax(-1)", "linear with bias", "random", "clip_grad_norm_"),  # no unit is right
         *("SGD(foreach=True)", "AdamW", "AdamW(foreach=True)", "AdamW(fused=True)"),
         *("x.diagonal()", "x.unfold(0, 2, 1)"),
+        *("where in inference mode", "x.softmax(-1) in inference mode", "linear with bias in inference mode"),
+        *(f"other operand of {each}" for each in OF_ANOTHER_UNIT),
         "torch.compile: (x * x).sum()",  # the unit of the gradient is another one
     },
     "h_fields": OTHER_SIZES,
