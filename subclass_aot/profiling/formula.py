@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -11,6 +12,7 @@ import torch
 
 from subclass_aot.errors import DataDependentError, ProfileError
 from subclass_aot.profiling.report import Report
+from subclass_aot.profiling.timeline import Timeline
 from subclass_aot.profiling.without_data import PyTree
 from subclass_aot.profiling.words import amount
 
@@ -26,7 +28,8 @@ class Formula:
     """The peak of memory and the products of a run as functions of one size.
 
     Each moment's bytes are a polynomial in the size, and the peak is the largest of them: a line each for the batch,
-    a parabola for the length. So no symbols are needed, only a few runs.
+    a parabola for the length. So no symbols are needed, only a few runs. What kernels on CUDA take while they run is
+    not in it, and `largest` counts it.
 
     Attributes:
         letter: What the size is called.
@@ -72,14 +75,24 @@ class Formula:
             middle = (low + high) // 2
             low, high = (middle, high) if self.peak(middle) <= memory else (low, middle)
         try:
-            while low and self._report(low).peak > memory:
-                low -= 1
-            while self._report(low + 1).peak <= memory:
-                low += 1
+            return self._tried(low, memory)
         except DataDependentError:  # values are known of small tensors: the formula alone is near
             if not self.is_exact:
                 raise
         return low
+
+    def _tried(self, size: int, memory: int) -> int:
+        """Returns the largest size that fits, by runs near one that is nearly it."""
+        fits, over = 0, 0  # 0: no size is known to be too large
+        size = max(size, 1)
+        while not over or over - fits > 1:
+            rest = memory - self._report(size).peak
+            fits, over = (size, over) if rest >= 0 else (fits, size)
+            slope = max(self.peak(size + 1) - self.peak(size), 1)
+            size += max(rest // slope, 1) if rest >= 0 else rest // slope
+            if size <= fits or over and size >= over:
+                size = (fits + over) // 2
+        return fits
 
     def _report(self, size: int) -> Report:
         if size not in self.runs:
@@ -121,7 +134,7 @@ def formula_of(report: Report, letter: str = "B", dim: int | None = None) -> For
     curves = []
     for size in sizes:
         each = found._report(size)
-        curves.append((each.timeline.curve(), [event for event, _ in each.timeline.events], each.flops()))
+        curves.append((*_steady(each.timeline), each.flops()))
     if any(events != curves[0][1] for _, events, _ in curves):
         counts = ", ".join(str(len(events)) for _, events, _ in curves)
         found.reason = (
@@ -135,6 +148,23 @@ def formula_of(report: Report, letter: str = "B", dim: int | None = None) -> For
         return found
     found.products, found.memory = products, frozenset(each for each in memory if each is not None)
     return found
+
+
+def _steady(timeline: Timeline) -> tuple[list[int], list[int]]:
+    """Returns the bytes after each event, and of each which allocation it changes.
+
+    What kernels on CUDA take while they run is left out: it is there at some sizes alone, and grows in steps.
+    """
+    numbers: dict[int, int] = {}
+    now, curve, events = timeline.before(), [timeline.before()], []
+    for (i, change), (following, _) in itertools.pairwise([*timeline.events, (-1, 0)]):
+        made = timeline.allocations[i]
+        if made.device.type == "cuda" and made.kinds[0][1] == "workspace" and (following == i or change < 0):
+            continue
+        now += change
+        curve.append(now)
+        events.append(numbers.setdefault(i, len(numbers)))
+    return curve, events
 
 
 def resized(tree: PyTree, dim: int, size: int) -> PyTree:

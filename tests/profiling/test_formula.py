@@ -43,6 +43,25 @@ def test_the_largest_batch_fits_and_one_more_does_not(memory: str | int) -> None
     assert profiled(largest, 32, device="H100").peak <= int(there) < profiled(largest + 1, 32, device="H100").peak
 
 
+def test_what_reductions_take_on_a_gpu_comes_with_larger_sizes() -> None:
+    """The formula leaves it out, and the largest batch is found in a few runs."""
+
+    def step(model: nn.Module, x: torch.Tensor) -> None:
+        model(x).square().mean().backward()
+
+    with sa.meta():
+        model, x = (
+            nn.Sequential(*[nn.Sequential(nn.Linear(2048, 8192), nn.GELU(), nn.Linear(8192, 2048)) for _ in range(3)]),
+            torch.empty(64, 2048),
+        )
+    report = sa.profile(step, model, x, device="H100")
+    formula = report.formula()
+    largest = formula.largest(4 << 30)
+    runs = [formula.runs[n].peak for n in (largest, largest + 1)]
+    assert formula.is_exact and runs[0] <= 4 << 30 < runs[1] and len(formula.runs) < 12
+    assert 0 < runs[0] - formula.peak(largest) < 2**28
+
+
 def test_programs_that_do_other_things_at_other_sizes_are_searched() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         return torch.cat([part.exp() for part in x.split(10)])
