@@ -6,7 +6,7 @@ They run where `SUBCLASS_AOT_TEST_DEVICE` names one, and, but for those that are
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import optree
@@ -27,9 +27,10 @@ pytestmark = [pytest.mark.usefixtures("fresh_dynamo"), pytest.mark.filterwarning
 
 
 @pytest.fixture(autouse=True)
-def without_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_tf32() -> Iterator[None]:
     """Has cuDNN compute in float32: its kernels for weights in one piece and in several round in other places."""
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        yield
 
 
 OPTIONS: dict[str, Any] = {"fallback_random": True}

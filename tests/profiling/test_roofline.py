@@ -44,11 +44,11 @@ def test_without_a_device_there_is_no_time() -> None:
 
 
 @pytest.mark.parametrize("layer", [torch.nn.Conv2d(8, 8, 3), torch.nn.LSTM(64, 64)])
-def test_cudnn_rounds_by_a_switch_of_its_own(layer: torch.nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cudnn_rounds_by_a_switch_of_its_own(layer: torch.nn.Module) -> None:
     """Convolutions of float32 round to tf32, and matrices do not, unless the user says otherwise."""
     fast = replace(SLOW, flops={"float32": 1e6, "tf32": 1e7}, bandwidth=1e12, launch=1e-12)
     x = torch.empty(4, 8, 32, 32) if isinstance(layer, torch.nn.Conv2d) else torch.empty(10, 4, 64)
     report = sa.profile(layer.eval(), x, device=fast)
-    assert report.seconds().seconds == pytest.approx(report.flops() / 1e7, rel=1e-3)
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
-    assert report.seconds().seconds == pytest.approx(report.flops() / 1e6, rel=1e-3)
+    for allowed, peak in ((True, 1e7), (False, 1e6)):
+        with torch.backends.cudnn.flags(enabled=True, allow_tf32=allowed):
+            assert report.seconds().seconds == pytest.approx(report.flops() / peak, rel=1e-3)
