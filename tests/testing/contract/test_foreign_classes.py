@@ -20,6 +20,7 @@ RACES = {"DTensor: rows", "DTensor: local wrappers"}
 OWED = {"torch.save", "torch.load(mmap=True)", "state_dict"}
 
 
+@pytest.mark.long
 @pytest.mark.skipif(TORCH != (2, 13), reason="the page has what torch 2.13 does")
 def test_torch_s_two_tensor() -> None:
     report = check_subclass(foreign_two_tensor)
