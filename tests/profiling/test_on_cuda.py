@@ -68,3 +68,11 @@ def test_few_queries_share_the_keys(queries: int, splits: int) -> None:
 def test_which_gpu() -> None:
     assert gpu_of(device_of("A100")).name == device_of("A100").name
     assert gpu_of(None).type == gpu_of(device_of("cpu")).type == "cuda"
+
+
+def test_what_is_sorted_rests_on_one_gpu() -> None:
+    table, words = nn.Embedding(1000, 256), torch.zeros(8192, dtype=torch.long)
+    report = sa.profile(table, words, device="A100")
+    assert any("embedding_dense_backward (1x): what it sorts in, by a formula" in line for line in report.unknown)
+    few = sa.profile(table, words[:100], device="A100")
+    assert not any("embedding" in line for line in few.unknown)

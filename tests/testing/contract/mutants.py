@@ -391,12 +391,16 @@ EQUIVALENT: tuple[tuple[str, str], ...] = (
     (r"__new__: raise ValueError\(.*clone", "another error is raised"),
     (r"return NotImplemented -> pass", "the operator, run on dense tensors, calls the other class"),
     (
-        r"(coded\.quantize|grouped\.from_plain): .* -> .*(floor\(\)|1\.5e-12|/ 255\)|/ 128$|clamp\(-127\)|, 128\)|\(-128, )",
+        r"(quantize|grouped\.from_plain): .* -> .*(floor\(\)|1\.5e-12|/ 255\)|/ 128$|clamp\(-127\)|, 128\)|\(-128, )",
         "it rounds in another way, as a class may",
     ),
     (
-        r"(coded\.quantize|grouped\.from_plain): .* -> .*(scale\)\)?\.round\(\)($|\.to)|scale\)\)?\.clamp\(-127, 127\))",
+        r"(quantize|grouped\.from_plain): .* -> .*(scale\)\)?\.round\(\)($|\.to)|scale\)\)?\.clamp\(-127, 127\))",
         "it rounds in another way, as a class may",
+    ),
+    (
+        r"(quantize|grouped\.from_plain): .* -> (scale = \(high - low\) / 254|.*keepdim=True\) / 127)$",
+        "a quotient of zeros is the code zero",
     ),
     (r"kwargs = kwargs or \{\} -> pass|\.read\(\).* -> .*args\[1\]\.dtype", "torch gives a dict, and a dtype in it"),
     (r": @(rule|Product\.implements)\(", "the order of operators says nothing; without a rule a view reads the whole"),
