@@ -26,7 +26,7 @@ class Counts(sa.meta.Listener):
 
     operators = storages = 0
 
-    def on_operator(self, stream: Any, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+    def on_operator(self, operation: sa.meta.Operation) -> None:
         """Counts one."""
         self.operators += 1
 
