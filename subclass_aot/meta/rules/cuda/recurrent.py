@@ -1,7 +1,7 @@
 """Recurrent layers on CUDA: one operator of cuDNN for all layers and steps.
 
 Source: `cudnn_is_acceptable` and the kernels in ATen's `native/RNN.cpp` and `native/cudnn/RNN.cpp`. The size of the
-reserve, in which cuDNN keeps for backward what it computed, is its own business: the formula was found from 116 layers
+reserve, in which cuDNN keeps for backward what it computed, is its own business: the formula was found from 70 layers
 on an H100 with torch 2.11. What it takes while it runs is not known: between 1 and 20 times the states of all steps.
 """
 
