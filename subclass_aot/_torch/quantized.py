@@ -99,8 +99,8 @@ def tile_for(weight: torch.Tensor, group: int) -> int:
 def _tile() -> int:
     """Returns how many rows a tile of codes has on this machine; 0 where the layout is none of those that are known.
 
-    The layout has no name and no version, so it is looked at: within a tile, a byte has the code of row `i` in its low
-    bits, and that of row `i + tile / 2` in the high ones.
+    The layout has no name and no version, so values are compared: within a tile, a byte has the code of row `i` in its
+    low bits, and that of row `i + tile / 2` in the high ones.
     """
     tile = {"AVX512": 64, "AVX2": 32}.get(CAPABILITY, 0)
     if not tile:

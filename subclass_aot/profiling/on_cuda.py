@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 
-from subclass_aot import _torch
 from subclass_aot.devices import Device, device_of
 from subclass_aot.meta import Operation
 from subclass_aot.profiling.copies import copied_in_between, is_copied
@@ -24,14 +23,16 @@ _aten: Any = torch.ops.aten
 
 
 def gpu_of(known: Device | None) -> Device:
-    """Returns the GPU that a run is on: the one that is named, else that of this machine, else an H100.
+    """Returns the GPU that a run is on: the one that is named, else what `torch.cuda` says, else an H100.
+
+    In a block that claims a GPU, `torch.cuda` answers of that one.
 
     Args:
         known: The device that the user has named.
     """
     if known is not None and known.type == "cuda":
         return known
-    if _torch.cuda.has_no_cuda():
+    if not torch.cuda.is_available():
         return device_of("H100")
     properties = torch.cuda.get_device_properties()
     capability = properties.major, properties.minor
@@ -89,20 +90,19 @@ _PRODUCTS = frozenset(
 def _cudnn_attention(grad: Any, query: Any, key: Any, value: Any) -> int:
     """Returns the bytes of the gradient of the queries in float32, of a sum for each, and of keys by head."""
     batch, heads, queries, width = query.shape
-    taken = 4 * batch * heads * queries * (width + 1)
-    if key.shape[1] != heads:
-        taken += sum(x.numel() // x.shape[1] * heads * x.dtype.itemsize for x in (key, value))
-    return int(taken)
+    return int(4 * batch * heads * queries * (width + 1)) + _by_head(heads, key, value)
 
 
 def _flash_attention(grad: Any, query: Any, key: Any, value: Any) -> int:
     """Returns the like of the above, of whole blocks: `native/transformers/cuda/flash_attn/flash_api.cpp`."""
     batch, heads, queries, width = query.shape
     rows, columns = -(-queries // 128) * 128, -(-width // 32) * 32 if width <= 192 else 256
-    taken = 4 * batch * heads * rows * (columns + 1)
-    if key.shape[1] != heads:
-        taken += sum(x.numel() // x.shape[1] * heads * x.dtype.itemsize for x in (key, value))
-    return int(taken)
+    return int(4 * batch * heads * rows * (columns + 1)) + _by_head(heads, key, value)
+
+
+def _by_head(heads: int, *groups: Any) -> int:
+    """Returns the bytes of gradients of keys and values once for each head, where heads share them."""
+    return sum(int(x.numel()) // int(x.shape[1]) * heads * x.dtype.itemsize for x in groups if x.shape[1] != heads)
 
 
 def _efficient_attention(grad: Any, query: Any, key: Any, value: Any) -> int:

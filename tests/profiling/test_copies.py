@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+import subclass_aot as sa
 from subclass_aot.profiling.copies import is_copied
 
 X = torch.empty(6, 4)
@@ -19,10 +20,8 @@ def test_which_matrices(matrix: torch.Tensor, copied: bool) -> None:
 
 
 def test_on_a_gpu_too() -> None:
-    import subclass_aot as sa
-
     taken = [
         sa.profile(torch.mm, left, torch.empty(300, 100), device="H100").peak
         for left in (torch.ones(1, 1).expand(200, 300), torch.ones(200, 300))
     ]
-    assert taken[1] - taken[0] == pytest.approx(512 - 512, abs=1024)  # copied, or there before
+    assert taken[1] - taken[0] == pytest.approx(0, abs=1024)  # copied, or there before

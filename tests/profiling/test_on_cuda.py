@@ -23,6 +23,15 @@ def workspaces(report: Any) -> list[int]:
 
 
 @pytest.mark.parametrize(("device", "kept"), [("H100", 32 * MIB), ("A100", 8_519_680), ("RTX 4090", 8_519_680)])
+def test_a_block_is_on_the_gpu_that_is_claimed(device: str, kept: int) -> None:
+    with sa.meta(device):
+        layer, x = nn.Linear(8, 8), torch.empty(4, 8)
+        with sa.profile(layer) as report:
+            layer(x)
+    assert workspaces(report) == [kept]
+
+
+@pytest.mark.parametrize(("device", "kept"), [("H100", 32 * MIB), ("A100", 8_519_680), ("RTX 4090", 8_519_680)])
 def test_what_cublas_keeps(device: str, kept: int) -> None:
     """One for the thread of the program, and one for that of autograd."""
     report = sa.profile(nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)), torch.empty(4, 8), device=device)

@@ -211,3 +211,11 @@ def test_attributes_of_optimizers_are_copied() -> None:
     model = nn.Linear(3, 3)
     assert sa.profile(summed, model, torch.ones(2, 3), Counting(model.parameters())).peak > 0
     assert torch.optim.LBFGS in {type(x) for x in without_data((torch.optim.LBFGS(model.parameters()),), None)}
+
+
+def test_backward_runs_in_the_thread_that_listens() -> None:
+    """On a GPU autograd has a thread of its own, in which nobody would hear it."""
+    enabled = torch._C._is_multithreading_enabled
+    with sa.profile(nn.Linear(2, 2)):
+        assert not enabled()
+    assert enabled()
