@@ -284,6 +284,13 @@ def test_readme_python_runs_as_written(number: int, tmp_path: Path) -> None:
         assert done.stdout.startswith(shown), f"the README shows other code than it prints now:\n{done.stdout}"
 
 
+def test_no_file_has_marks_of_a_merge() -> None:
+    files = subprocess.run(["git", "ls-files"], capture_output=True, text=True, cwd=ROOT, check=True).stdout.split("\n")
+    mark = re.compile(r"^(<{7} |>{7} )", re.MULTILINE)
+    texts = [path for path in map(ROOT.joinpath, files) if path.suffix in {".md", ".py", ".toml", ".cpp", ".h", ".c"}]
+    assert not [path.name for path in texts if mark.search(path.read_text())]
+
+
 def test_readme_commands_are_targets_of_the_makefile() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     commands = set(re.findall(r"\bmake ([a-z-]+)\b", "\n".join(_blocks("sh"))))
