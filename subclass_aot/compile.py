@@ -267,7 +267,7 @@ class CompiledFunction(Generic[_P, _R]):
 
         return explain(self.fn, [*self._specializations], self._was_transformed)
 
-    def specialization_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Specialization:
+    def _specialization_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Specialization:
         """Returns what a call would run, which it compiles if need be. Nothing runs.
 
         Args:
@@ -305,7 +305,7 @@ class CompiledFunction(Generic[_P, _R]):
             self._specializations.use(specialization)
             return specialization
 
-    def arguments_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+    def _arguments_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
         """Returns the call, flattened. Numbers that the function changes itself are symbols from the second time on.
 
         Args:
@@ -330,7 +330,7 @@ class CompiledFunction(Generic[_P, _R]):
         if isinstance(failure, _FailedWithValues):
             return None
         self._with_grad = self._with_grad or with_grad
-        arguments = self.arguments_of(args, kwargs)
+        arguments = self._arguments_of(args, kwargs)
         sizes = self._history.next(arguments)
         if self._values.varying and sizes is None:
             sizes = DynamicSizes()
