@@ -18,7 +18,7 @@ NO_HANG := -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true
 # What needs the accelerator from the start of the process; `make test-native` runs all files so.
 KERNELS := $(wildcard tests/*/test_kernels*.py)
 
-.PHONY: FORCE help test test-native test-all test-smoke test-device test-torches fuzz demo bench bench-limit bench-kernels bench-doors bench-memory bench-cost bench-hardware bench-quantized bench-inductor plots docs lint dist clean
+.PHONY: FORCE help test test-native test-all test-smoke test-device test-torches fuzz demo bench bench-limit bench-kernels bench-steps bench-doors bench-memory bench-cost bench-hardware bench-quantized bench-inductor plots docs lint dist clean
 
 help:  ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -70,6 +70,12 @@ KEEP_PAGES := MALLOC_MMAP_THRESHOLD_=1000000000 MALLOC_TRIM_THRESHOLD_=800000000
 bench-kernels: $(VENV)/.test  ## Measure training steps on large tensors against eager; writes docs/benchmarks/kernels.md (2 minutes)
 	$(KEEP_PAGES) OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks --only kernels --out build/kernels
 	cp build/kernels/table.md docs/benchmarks/kernels.md
+
+bench-steps: $(VENV)/.test  ## Measure steps and inference of models against eager; writes docs/benchmarks/steps.md (10 minutes)
+	$(BIN)/python -m subclass_aot build-native
+	mkdir -p build && rm -f build/steps.json
+	$(KEEP_PAGES) SUBCLASS_AOT_NATIVE=1 OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.steps --keep build/steps.json > build/steps.md
+	mv build/steps.md docs/benchmarks/steps.md
 
 bench-doors: $(VENV)/.test  ## Measure torch.compile, joint graphs, files and processes; writes docs/benchmarks/doors.md (15 minutes)
 	$(BIN)/python -m subclass_aot build-native
