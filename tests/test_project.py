@@ -329,3 +329,13 @@ def test_ready_made_classes_are_short(path: Path) -> None:
         if isinstance(node, ast.ClassDef) and node.name in subclass_aot.__all__:
             doc = ast.get_docstring(node) or ""
             assert ">>>" in doc, "its docstring shows how it is used"
+
+
+MOST_LINES_OF_A_VERSION = 30
+
+
+def test_the_changelog_is_short_and_has_this_version() -> None:
+    versions = re.split(r"^## ", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)[1:]
+    assert versions[0].startswith(subclass_aot.__version__)
+    for version in versions:
+        assert len([line for line in version.splitlines() if line.strip()]) <= MOST_LINES_OF_A_VERSION
