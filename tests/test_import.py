@@ -111,6 +111,6 @@ def test_the_menu_is_short() -> None:
     assert len(errors.__all__) <= 10
 
 
-def test_names_of_0_1_0_go_on_working() -> None:
+def test_earlier_names_go_on_working() -> None:
     assert subclass_aot.load is subclass_aot.load_compiled
     assert subclass_aot.Int4Weight is subclass_aot.tensors.Int4Weight
