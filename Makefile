@@ -18,7 +18,7 @@ NO_HANG := -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true
 # What needs the accelerator from the start of the process; `make test-native` runs all files so.
 KERNELS := $(wildcard tests/*/test_kernels*.py)
 
-.PHONY: FORCE help test test-native test-all test-smoke test-device test-torches fuzz demo bench bench-limit bench-kernels bench-doors bench-memory bench-cost bench-hardware bench-quantized bench-inductor docs lint dist clean
+.PHONY: FORCE help test test-native test-all test-smoke test-device test-torches fuzz demo bench bench-limit bench-kernels bench-steps bench-doors bench-memory bench-cost bench-hardware bench-quantized bench-inductor plots docs lint dist clean
 
 help:  ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -71,6 +71,12 @@ bench-kernels: $(VENV)/.test  ## Measure training steps on large tensors against
 	$(KEEP_PAGES) OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks --only kernels --out build/kernels
 	cp build/kernels/table.md docs/benchmarks/kernels.md
 
+bench-steps: $(VENV)/.test  ## Measure steps and inference of models against eager; writes docs/benchmarks/steps.md (10 minutes)
+	$(BIN)/python -m subclass_aot build-native
+	mkdir -p build && rm -f build/steps.json
+	$(KEEP_PAGES) SUBCLASS_AOT_NATIVE=1 OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.steps --keep build/steps.json > build/steps.md
+	mv build/steps.md docs/benchmarks/steps.md
+
 bench-doors: $(VENV)/.test  ## Measure torch.compile, joint graphs, files and processes; writes docs/benchmarks/doors.md (15 minutes)
 	$(BIN)/python -m subclass_aot build-native
 	SUBCLASS_AOT_NATIVE=1 OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks \
@@ -94,7 +100,11 @@ bench-inductor: $(VENV)/.test  ## Measure inductor on every model, beside torch.
 	mkdir -p build && OMP_NUM_THREADS=1 TORCHINDUCTOR_COMPILE_THREADS=1 $(BIN)/python -m benchmarks.inductor > build/inductor.md \
 		&& mv build/inductor.md docs/benchmarks/inductor.md
 
+plots: $(VENV)/.test  ## Draw docs/plots/ from the tables of docs/benchmarks/ (seconds)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.plots
+
 docs: $(VENV)/.docs  ## Build the documentation into docs/_build/html
+	$(BIN)/python -m tests.error_index
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 

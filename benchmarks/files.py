@@ -51,7 +51,7 @@ def _call(function: Any, images: Tensor, training: bool) -> None:
 
 def _loaded(path: Path, model: nn.Module, images: Tensor, training: bool) -> None:
     own = copy.deepcopy(model)
-    _call(sa.load(path, own, trust=True), images, training)
+    _call(sa.load_compiled(path, own, trust=True), images, training)
 
 
 def _compiled(model: nn.Module, images: Tensor, training: bool) -> None:

@@ -86,7 +86,7 @@ def main(what: str, folder: Path, layers: int) -> None:
             assert saved is not None
             (folder / "artifacts").write_bytes(saved[0])
         case "file":
-            _step(sa.load(folder / "model.sa", model, trust=True), images)
+            _step(sa.load_compiled(folder / "model.sa", model, trust=True), images)
         case "artifacts":
             torch.compiler.load_cache_artifacts((folder / "artifacts").read_bytes())
             _step(torch.compile(model), images)

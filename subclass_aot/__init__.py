@@ -11,41 +11,32 @@ import subclass_aot._native  # noqa: F401  # which puts native code into its pla
 
 # isort: split
 import subclass_aot.graph  # noqa: F401  # whose operators are in files that torch loads
-from subclass_aot import descriptors, files, ops
+from subclass_aot import descriptors, errors, files, ops, tensors
 from subclass_aot._native import show_config
 from subclass_aot.errors import CompiledFileError, SubclassAotError, UnsupportedTorchError
 from subclass_aot.flatten import FlattenPlan
-from subclass_aot.load import load
+from subclass_aot.load import load_compiled
 from subclass_aot.meta import MetaTensor, Spec, missing_meta, register_meta, to_meta
-from subclass_aot.tensors import (
-    Float8Weight,
-    Int4Tiles,
-    Int4Weight,
-    Int8DynamicWeight,
-    Int8Weight,
-    Jagged,
-    LoraWeight,
-    MaskedTensor,
-    NF4Weight,
-    QuantAwareWeight,
-    Sparse24Weight,
-    TwoTensor,
-    quantize_,
-)
+from subclass_aot.tensors import Int8Weight, TwoTensor, quantize_
 from subclass_aot.wrapper import Outer, ViewOf, WrapperTensor, structure, train_fields
 
 if TYPE_CHECKING:
-    from subclass_aot.backends import inductor
+    from subclass_aot import devices, joint, profiling, testing
+    from subclass_aot.backends import Backend, inductor
     from subclass_aot.blocks import compile_blocks
     from subclass_aot.call import mark_static_address
-    from subclass_aot.compile import aot_compile
+    from subclass_aot.compile import CompiledFunction, aot_compile
     from subclass_aot.export import export_forward
-    from subclass_aot.joint import compile_joint, trace_joint
+    from subclass_aot.joint import CompiledJoint, Joint, compile_joint, trace_joint
     from subclass_aot.meta import meta as meta  # is the room of that name, which can be called: see there
     from subclass_aot.profiling import profile
     from subclass_aot.sizes import mark_dynamic
 
 _WHEN_USED = {
+    "Backend": "backends",
+    "CompiledFunction": "compile",
+    "CompiledJoint": "joint",
+    "Joint": "joint",
     "aot_compile": "compile",
     "compile_blocks": "blocks",
     "compile_joint": "joint",
@@ -58,8 +49,22 @@ _WHEN_USED = {
 }
 """The rooms of names that are imported when they are used: the compiler takes as long to import as all else."""
 
+_ROOMS_WHEN_USED = {"devices", "joint", "profiling", "testing"}
+
+_EARLIER_NAMES = {
+    "Float8Weight", "Int4Tiles", "Int4Weight", "Int8DynamicWeight", "Jagged", "LoraWeight", "MaskedTensor", "NF4Weight",
+    "QuantAwareWeight", "Sparse24Weight",
+}  # fmt: skip
+"""Ready-made classes that were listed here before they were in `tensors` alone."""
+
+load = load_compiled  # its earlier name
+
 
 def __getattr__(name: str) -> Any:
+    if name in _EARLIER_NAMES:
+        return getattr(tensors, name)
+    if name in _ROOMS_WHEN_USED:
+        return importlib.import_module(f"subclass_aot.{name}")
     if name not in _WHEN_USED:
         raise AttributeError(f"module 'subclass_aot' has no attribute {name!r}")
     value = globals()[name] = getattr(importlib.import_module(f"subclass_aot.{_WHEN_USED[name]}"), name)
@@ -67,27 +72,21 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted([*__all__, "__version__"])
 
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
+    "Backend",
     "CompiledFileError",
+    "CompiledFunction",
+    "CompiledJoint",
     "FlattenPlan",
-    "Float8Weight",
-    "Int4Tiles",
-    "Int4Weight",
-    "Int8DynamicWeight",
     "Int8Weight",
-    "Jagged",
-    "LoraWeight",
-    "MaskedTensor",
+    "Joint",
     "MetaTensor",
-    "NF4Weight",
     "Outer",
-    "QuantAwareWeight",
-    "Sparse24Weight",
     "Spec",
     "SubclassAotError",
     "TwoTensor",
@@ -98,20 +97,26 @@ __all__ = [
     "compile_blocks",
     "compile_joint",
     "descriptors",
+    "devices",
+    "errors",
     "export_forward",
     "files",
     "inductor",
-    "load",
+    "joint",
+    "load_compiled",
     "mark_dynamic",
     "mark_static_address",
     "meta",
     "missing_meta",
-    "profile",
     "ops",
+    "profile",
+    "profiling",
     "quantize_",
     "register_meta",
     "show_config",
     "structure",
+    "tensors",
+    "testing",
     "to_meta",
     "trace_joint",
     "train_fields",

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from subclass_aot.errors import SubclassAotError
+from subclass_aot.progress import shown_on_a_terminal, tell
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -91,19 +92,12 @@ def _check(target: str, only: list[int] | None, quick: bool) -> int:
     if not callable(make):
         return _fail(f"{target} is a {type(make).__name__}; a function that gives a new tensor is wanted")
     try:
-        report = check_subclass(make, only=only, quick=quick, tell=_tell if sys.stderr.isatty() else None)
+        with shown_on_a_terminal():
+            report = check_subclass(make, only=only, quick=quick, tell=tell)
     except (ImportError, TypeError, ValueError) as error:  # of hypothesis, which is missing; of `make`
         return _fail(str(error))
-    finally:
-        if sys.stderr.isatty():
-            _tell("")
     print(report)
     return 1 if report.broken else 0
-
-
-def _tell(what: str) -> None:
-    """Shows on a terminal what is being done, in one line that the next one replaces."""
-    print(f"\r\033[K{what}", end="", file=sys.stderr, flush=True)
 
 
 def _measure(device: str, out: Path | None) -> int:
@@ -126,7 +120,8 @@ def _bench(target: str, quick: bool, json_file: Path | None, picture: Path | Non
     from subclass_aot.benchmark import QUICK, Budget, bench, find_maker, plot
 
     try:
-        report = bench(find_maker(target), QUICK if quick else Budget())
+        with shown_on_a_terminal():
+            report = bench(find_maker(target), QUICK if quick else Budget())
     except SubclassAotError as error:
         return _fail(str(error))
     print(report)

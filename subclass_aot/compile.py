@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import functools
 import weakref
 from collections.abc import Callable, Mapping
@@ -13,7 +15,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot._stack import first_line, pass_on_interruption, user_line_of, warn
-from subclass_aot.backends import Compiler
+from subclass_aot.backends import BACKENDS, Backend, Compiler
 from subclass_aot.call import Arguments, flatten
 from subclass_aot.errors import SubclassAotError, TraceError
 from subclass_aot.facts import Modes, difference, facts_of, global_state
@@ -35,6 +37,7 @@ from subclass_aot.runtime import (
 from subclass_aot.saved import SavedFile, write_file
 from subclass_aot.sizes import DynamicPolicy, DynamicSizes
 from subclass_aot.specializations import Specialization, Specializations
+from subclass_aot.stages import Stages, noted_stages, text_of
 from subclass_aot.trace import Attempt, is_tracing, one_at_a_time, specialize, trace_arguments
 
 _P = ParamSpec("_P")
@@ -267,7 +270,31 @@ class CompiledFunction(Generic[_P, _R]):
 
         return explain(self.fn, [*self._specializations], self._was_transformed)
 
-    def specialization_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Specialization:
+    def stages(self, /, *args: _P.args, **kwargs: _P.kwargs) -> Stages:
+        """Returns what becomes of a call: recorded operators, functional, joint, forward, backward graph, and the code.
+
+        It is traced anew for that, with the sizes that are symbols by now. Nothing is run, and nothing is kept.
+
+        Args:
+            *args: The arguments of the call.
+            **kwargs: The keyword arguments.
+
+        >>> import torch
+        >>> stages = aot_compile(lambda x: x.add(1).mul_(2)).stages(torch.ones(3))
+        >>> print(stages.recorded)
+        def forward(self, primals_1: "f32[3]"):
+        ...
+        """
+        forward, backward = map(_uncompiled, (self._options.forward, self._options.backward))
+        anew = type(self)(self.fn, dataclasses.replace(self._options, fw_compiler=forward, bw_compiler=backward))
+        anew._history = copy.deepcopy(self._history)
+        with one_at_a_time, noted_stages() as texts:
+            made = anew._specialization_for(args, kwargs)
+        graphs = [made.graphs.forward, made.graphs.backward]
+        texts["forward"], texts["backward"] = ("" if each is None else text_of(each.graph) for each in graphs)
+        return Stages(**texts, code="\n\n".join(made.entry.sources.values()))
+
+    def _specialization_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Specialization:
         """Returns what a call would run, which it compiles if need be. Nothing runs.
 
         Args:
@@ -305,7 +332,7 @@ class CompiledFunction(Generic[_P, _R]):
             self._specializations.use(specialization)
             return specialization
 
-    def arguments_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+    def _arguments_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
         """Returns the call, flattened. Numbers that the function changes itself are symbols from the second time on.
 
         Args:
@@ -330,7 +357,7 @@ class CompiledFunction(Generic[_P, _R]):
         if isinstance(failure, _FailedWithValues):
             return None
         self._with_grad = self._with_grad or with_grad
-        arguments = self.arguments_of(args, kwargs)
+        arguments = self._arguments_of(args, kwargs)
         sizes = self._history.next(arguments)
         if self._values.varying and sizes is None:
             sizes = DynamicSizes()
@@ -385,6 +412,11 @@ class CompiledFunction(Generic[_P, _R]):
 def _call_uncompiled(compiled: CompiledFunction[_P, _R], /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
     """Runs the function itself, whose graph becomes a part of that of `torch.compile` or `torch.export`."""
     return compiled.fn(*args, **kwargs)
+
+
+def _uncompiled(backend: Backend) -> Backend:
+    """Returns a backend that is handed the same graphs, and compiles nothing."""
+    return dataclasses.replace(backend, compile=BACKENDS["eager"].compile, chooses_strides=False, artifacts=None)
 
 
 def restored(file: SavedFile, fn: Callable[..., Any] | None, options: Options) -> CompiledFunction[..., Any]:

@@ -2,9 +2,25 @@
 
 Each one says what was wrong, where, why, and what to write instead. All derive from `SubclassAotError`;
 each also derives from the built-in error that fits, so that code which knows nothing of this library can catch it.
+
+Those in `__all__` are for `except`. The others say more exactly what happened, for who reads the traceback; catch them
+as the listed one that they derive from.
 """
 
 from __future__ import annotations
+
+__all__ = [
+    "CompiledFileError",
+    "ContractError",
+    "DataDependentError",
+    "DefinitionError",
+    "DifferenceError",
+    "JointGraphError",
+    "OperatorRuleError",
+    "SubclassAotError",
+    "TraceError",
+    "UnsupportedTorchError",
+]
 
 
 class SubclassAotError(Exception):

@@ -68,7 +68,7 @@ def export_forward(
     args, kwargs = tuple(args), dict(kwargs or {})
     name = getattr(compiled.fn, "__name__", type(compiled.fn).__name__)
     with torch.no_grad():
-        specialization, arguments = compiled.specialization_for(args, kwargs), compiled.arguments_of(args, kwargs)
+        specialization, arguments = compiled._specialization_for(args, kwargs), compiled._arguments_of(args, kwargs)
         signature = specialization.signature
         for what, why, instead in (*_obstacles(signature, arguments), *_obstacles_in(specialization.graphs.forward)):
             raise ExportError(_WHY.format(name=name, what=what, why=why, instead=instead))

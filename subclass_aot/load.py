@@ -13,11 +13,11 @@ if TYPE_CHECKING:  # which takes as long to import as all else: see `subclass_ao
     from subclass_aot.compile import CompiledFunction
 
 _NOT_TRUSTED = """a file of compiled functions is a program: loading it imports modules and runs code, as a pickle may.
-  Instead: sa.load(path, trust=True), if you would run a program of whoever wrote it. What is in it, without running
-  anything: python -m subclass_aot inspect FILE"""
+  Instead: sa.load_compiled(path, trust=True), if you would run a program of whoever wrote it. What is in it, without
+  running anything: python -m subclass_aot inspect FILE"""
 
 
-def load(
+def load_compiled(
     path: str | PathLike[str],
     fn_or_module: Callable[..., Any] | None = None,
     *,
@@ -56,7 +56,7 @@ def load(
     >>> result = step(torch.ones(3))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     step.save(f"{folder}/step.sa")
-    ...     loaded = load(f"{folder}/step.sa", trust=True)
+    ...     loaded = load_compiled(f"{folder}/step.sa", trust=True)
     >>> loaded(torch.ones(3)).equal(result)
     True
     """

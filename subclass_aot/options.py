@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,7 +15,9 @@ from subclass_aot._stack import user_line
 from subclass_aot.backends import BACKENDS, Artifacts, Backend, BoxedFunction, Compiler, compiled, resolve
 from subclass_aot.call import Arguments, RecordedCall
 from subclass_aot.errors import SubclassAotError
+from subclass_aot.hooks import before_compile
 from subclass_aot.logs import log_graph
+from subclass_aot.progress import is_shown, tell
 from subclass_aot.runtime import (
     CompiledGraphs,
     DoubleBackward,
@@ -125,9 +128,11 @@ def compile_split(
         with_tangents: Goes backward once more, for other tangents.
         double_backward: What makes gradients differentiable.
     """
+    before_compile()
     graphs.tell_compilers(signature, options.backward.chooses_strides)
     log_graph("inference" if graphs.backward is None else "forward", graphs.forward, name)
-    forward = compiled_with_checks(options.forward, graphs.forward)
+    with _told(options.forward, graphs.forward, name, "forward"):
+        forward = compiled_with_checks(options.forward, graphs.forward)
     if graphs.backward is None:
         return CompiledGraphs(graphs, forward)
     assert with_tangents is not None
@@ -165,4 +170,17 @@ def artifacts_of(options: Options, all_graphs: Sequence[Graphs]) -> dict[str, di
 def _compile_backward(backend: Backend, graphs: Graphs, name: str, graph: fx.GraphModule) -> BoxedFunction:
     log_graph("backward", graph, name)
     graph.meta["cuda_graphs"] = graphs.forward.meta["cuda_graphs"]
-    return compiled(backend, graph, backward_inputs(graphs, graph), True)
+    with _told(backend, graph, name, "backward"):
+        return compiled(backend, graph, backward_inputs(graphs, graph), True)
+
+
+@contextmanager
+def _told(backend: Backend, graph: fx.GraphModule, name: str, kind: str) -> Iterator[None]:
+    """Shows what is compiled while the block runs, to who asked for it. `"eager"` takes no time."""
+    if not is_shown() or backend is BACKENDS["eager"]:
+        yield
+        return
+    count = sum(node.op == "call_function" for node in graph.graph.nodes)
+    tell(f"{name}: compiles the {kind} graph of {count} operators")
+    yield
+    tell("")

@@ -25,11 +25,11 @@ from subclass_aot.specializations import Specialization
 
 NO_FIT = """no signature in it fits this call, and there is no function to trace. What differs from {nearest}:
 {differences}
-  Instead: call it as it was called when the file was written, or sa.load(path, fn_or_module, trust=True), which traces
-  others"""
+  Instead: call it as it was called when the file was written, or sa.load_compiled(path, fn_or_module, trust=True),
+  which traces others"""
 
 _NOT_CALLED = """This was loaded from a file without its function, so that nothing can be traced, exported or
-  transformed: sa.load(path, fn_or_module, trust=True)."""
+  transformed: sa.load_compiled(path, fn_or_module, trust=True)."""
 
 _VALUES = "values of tensors that the program reads"
 

@@ -20,7 +20,7 @@ def test_without_the_function_other_calls_are_errors(tmp_path: Path) -> None:
     compiled = sa.aot_compile(doubled)
     compiled(torch.rand(3))
     compiled.save(tmp_path / "x.sa")
-    loaded = sa.load(tmp_path / "x.sa", trust=True)
+    loaded = sa.load_compiled(tmp_path / "x.sa", trust=True)
     assert loaded(torch.ones(3)).tolist() == [2, 2, 2]
     with pytest.raises(sa.CompiledFileError, match=r"args\[0\]: tensor: .*\[3\].* in the file, .*\[4\].* now"):
         loaded(torch.ones(4))
@@ -34,11 +34,11 @@ def test_without_the_function_nothing_that_it_holds_is_there(tmp_path: Path) -> 
     x = torch.rand(1, 2)
     expected = compiled(x)
     compiled.save(tmp_path / "x.sa")
-    assert sa.load(tmp_path / "x.sa", layer, trust=True)(x).equal(expected)
+    assert sa.load_compiled(tmp_path / "x.sa", layer, trust=True)(x).equal(expected)
     with pytest.raises(
         sa.CompiledFileError, match=r"it reads or changes self.weight, which only the function or module"
     ):
-        sa.load(tmp_path / "x.sa", trust=True)(x)
+        sa.load_compiled(tmp_path / "x.sa", trust=True)(x)
 
 
 def test_other_weights_of_the_same_look_fit(tmp_path: Path) -> None:
@@ -46,12 +46,12 @@ def test_other_weights_of_the_same_look_fit(tmp_path: Path) -> None:
     compiled(torch.rand(1, 2))
     compiled.save(tmp_path / "x.sa")
     other, x = nn.Linear(2, 2), torch.rand(1, 2)
-    assert sa.load(tmp_path / "x.sa", other, trust=True)(x).equal(other(x))
+    assert sa.load_compiled(tmp_path / "x.sa", other, trust=True)(x).equal(other(x))
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        sa.load(tmp_path / "none.sa", trust=True)
+        sa.load_compiled(tmp_path / "none.sa", trust=True)
 
 
 def test_the_function_is_not_there_for_transforms(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_the_function_is_not_there_for_transforms(tmp_path: Path) -> None:
     compiled(torch.rand(3))
     compiled.save(tmp_path / "x.sa")
     with pytest.raises(sa.SubclassAotError, match="nothing can be traced, exported or"), pytest.warns(UserWarning):
-        torch.func.vmap(sa.load(tmp_path / "x.sa", trust=True))(torch.rand(3))
+        torch.func.vmap(sa.load_compiled(tmp_path / "x.sa", trust=True))(torch.rand(3))
 
 
 def test_another_kind_of_gradient_is_an_error_by_name(tmp_path: Path) -> None:
@@ -67,6 +67,6 @@ def test_another_kind_of_gradient_is_an_error_by_name(tmp_path: Path) -> None:
     x = torch.rand(3, requires_grad=True)
     compiled(x)
     compiled.save(tmp_path / "x.sa")
-    result: Any = sa.load(tmp_path / "x.sa", trust=True)(x)
+    result: Any = sa.load_compiled(tmp_path / "x.sa", trust=True)(x)
     with pytest.raises(sa.SubclassAotError, match="it was loaded from a file, and a gradient of another kind"):
         result.backward(sa.TwoTensor(torch.rand(3), torch.rand(3)))

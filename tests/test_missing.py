@@ -144,7 +144,7 @@ def test_a_file_asks_too(tmp_path: Path) -> None:
     compiled, x = sa.aot_compile(ASKS["getattr"]), torch.ones(2)
     compiled(x)
     compiled.save(tmp_path / "x.sa")
-    loaded = sa.load(tmp_path / "x.sa", trust=True)
+    loaded = sa.load_compiled(tmp_path / "x.sa", trust=True)
     assert loaded(x).equal(x * 2)
     x.first = False  # type: ignore[attr-defined]
     with pytest.raises(sa.CompiledFileError, match=r"args\[0\].first"):

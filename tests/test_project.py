@@ -266,20 +266,20 @@ def _blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
 
 
-def test_readme_example_is_short() -> None:
-    lines = [line for line in _blocks("python")[0].splitlines() if line.strip()]
-    assert len(lines) <= 25
+def test_readme_examples_are_short() -> None:
+    for block in _blocks("python"):
+        assert len([line for line in block.splitlines() if line.strip()]) <= 25
 
 
 @pytest.mark.parametrize("number", range(len(_blocks("python"))))
 def test_readme_python_runs_as_written(number: int, tmp_path: Path) -> None:
-    """Each block is a program of its own; the `text` block after the first shows how its output begins."""
+    """Each block is a program of its own; the `text` block shows how the output of the last one begins."""
     program = tmp_path / "example.py"
     program.write_text(_blocks("python")[number])
     environment = {**os.environ, "SUBCLASS_AOT_NATIVE": "exact"}  # the accelerator runs less code than is shown
     done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
-    if number == 0:
+    if number == len(_blocks("python")) - 1:
         shown = _blocks("text")[0].rstrip()
         assert done.stdout.startswith(shown), f"the README shows other code than it prints now:\n{done.stdout}"
 
@@ -329,3 +329,13 @@ def test_ready_made_classes_are_short(path: Path) -> None:
         if isinstance(node, ast.ClassDef) and node.name in subclass_aot.__all__:
             doc = ast.get_docstring(node) or ""
             assert ">>>" in doc, "its docstring shows how it is used"
+
+
+MOST_LINES_OF_A_VERSION = 30
+
+
+def test_the_changelog_is_short_and_has_this_version() -> None:
+    versions = re.split(r"^## ", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)[1:]
+    assert versions[0].startswith(subclass_aot.__version__)
+    for version in versions:
+        assert len([line for line in version.splitlines() if line.strip()]) <= MOST_LINES_OF_A_VERSION

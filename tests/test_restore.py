@@ -25,7 +25,7 @@ def test_one_signature_for_several_values(tmp_path: Path) -> None:
     calls = torch.ones(2), -torch.ones(2)
     expected = [compiled(x) for x in calls]
     compiled.save(tmp_path / "x.sa")
-    loaded = sa.load(tmp_path / "x.sa", trust=True)
+    loaded = sa.load_compiled(tmp_path / "x.sa", trust=True)
     assert all(loaded(x).equal(y) for x, y in zip(calls * 2, expected * 2, strict=True))
 
 
@@ -34,7 +34,7 @@ def test_lists_that_change_are_told_apart(tmp_path: Path) -> None:
     one, other = [torch.ones(1)], [torch.ones(1)]
     compiled(one, other)
     compiled.save(tmp_path / "x.sa")
-    loaded = sa.load(tmp_path / "x.sa", trust=True)
+    loaded = sa.load_compiled(tmp_path / "x.sa", trust=True)
     one.pop()
     loaded(one, other)
     assert len(one) == 2
@@ -46,7 +46,7 @@ def test_explain_says_where_it_comes_from(tmp_path: Path) -> None:
     compiled = sa.aot_compile(chosen)
     compiled(torch.ones(2))
     compiled.save(tmp_path / "x.sa")
-    loaded = sa.load(tmp_path / "x.sa", chosen, trust=True)
+    loaded = sa.load_compiled(tmp_path / "x.sa", chosen, trust=True)
     loaded(torch.ones(2))
     assert f"loaded from {tmp_path / 'x.sa'}" in loaded.explain() and "def call(" in loaded.source
 
@@ -56,7 +56,7 @@ def test_what_was_dropped_is_read_again(tmp_path: Path) -> None:
     calls = torch.ones(2), torch.ones(3)
     compiled(calls[0])
     compiled.save(tmp_path / "x.sa")
-    loaded = sa.load(tmp_path / "x.sa", chosen, trust=True)
+    loaded = sa.load_compiled(tmp_path / "x.sa", chosen, trust=True)
     assert all(loaded(x).equal(x * 2) for x in calls * 2)
     assert loaded.recompiles[0].startswith("nothing in the file fits: args[0]: tensor: ")
 
@@ -66,7 +66,7 @@ def test_other_values_are_named(tmp_path: Path) -> None:
     compiled(torch.ones(2))
     compiled.save(tmp_path / "x.sa")
     with pytest.raises(sa.CompiledFileError, match="values of tensors that the program reads"):
-        sa.load(tmp_path / "x.sa", trust=True)(-torch.ones(2))
+        sa.load_compiled(tmp_path / "x.sa", trust=True)(-torch.ones(2))
 
 
 def failing(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> None:
@@ -79,4 +79,4 @@ def test_errors_of_a_compiler_are_its_own(tmp_path: Path) -> None:
     compiled(torch.ones(2))
     compiled.save(tmp_path / "x.sa")
     with pytest.raises(ZeroDivisionError, match="of the compiler"):
-        sa.load(tmp_path / "x.sa", fw_compiler=failing, trust=True)(torch.ones(2))
+        sa.load_compiled(tmp_path / "x.sa", fw_compiler=failing, trust=True)(torch.ones(2))

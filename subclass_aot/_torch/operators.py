@@ -38,6 +38,14 @@ def call_of(func: Callable[..., Any]) -> Any:
     return func._op if type(func) is torch._ops.OpOverload else func
 
 
+PRIVATE_BINDINGS: dict[Operator, Callable[..., Any]] = {
+    torch.ops.aten._log_softmax.default: torch._log_softmax,
+    torch.ops.aten._softmax.default: torch._softmax,
+    torch.ops.aten.silu.default: torch._C._nn.silu,
+}
+"""Functions of Python's that run one overload, as public ones do for others. When one goes: leave it out."""
+
+
 def is_overload(func: object) -> TypeGuard[Operator]:
     """Returns whether `func` is one overload of a dispatcher operator, and not a higher-order operator."""
     return isinstance(func, torch._ops.OpOverload)

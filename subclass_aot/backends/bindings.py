@@ -37,27 +37,49 @@ def _as_strided_scatter(
 
 
 BINDINGS: dict[Any, Callable[..., Any]] = {
-    **{getattr(_aten, name).Tensor: getattr(torch, name) for name in ("add", "sub", "mul", "div")},
+    **{
+        getattr(getattr(_aten, name), overload): getattr(torch, name)
+        for name in ("add", "sub", "mul", "div", "eq", "ge", "gt", "le", "lt", "ne")
+        for overload in ("Tensor", "Scalar")
+    },
+    **{
+        getattr(getattr(_aten, name), overload): getattr(torch.Tensor, name)
+        for name in ("add_", "sub_", "mul_", "div_")
+        for overload in ("Tensor", "Scalar")
+    },
+    **{
+        getattr(_aten, name).default: getattr(torch.Tensor, name)
+        for name in (
+            "abs_", "clamp_", "copy_", "cos_", "exp_", "expand", "log_", "neg_", "reciprocal_", "repeat", "round_",
+            "rsqrt_", "sigmoid_", "sin_", "sqrt_", "tanh_", "view",
+        )
+    },
     **{
         getattr(_aten, name).default: getattr(torch, name)
         for name in (
-            "abs", "addmm", "bmm", "cat", "clone", "cos", "cumsum", "detach", "empty_like", "exp", "gather", "log",
-            "maximum", "minimum", "mm", "neg", "ones_like", "permute", "reciprocal", "relu", "rsqrt", "sigmoid", "sin",
-            "sqrt", "stack", "sum", "t", "tanh", "tril", "triu", "unsqueeze", "zeros_like",
+            "abs", "addmm", "amax", "bitwise_not", "bmm", "cat", "clamp", "clone", "convolution", "cos", "cumsum",
+            "detach", "embedding", "empty_like", "exp", "gather", "index_select", "log", "logical_not", "maximum",
+            "mean", "minimum", "mm", "native_group_norm", "native_layer_norm", "neg", "ones_like", "permute",
+            "reciprocal", "relu", "round", "rsqrt", "sigmoid", "sin", "split_with_sizes", "sqrt", "stack", "sum", "t",
+            "tanh", "tril", "triu", "unsqueeze", "zeros_like",
         )
     },
     _aten.as_strided_scatter.default: _as_strided_scatter,
-    _aten.copy_.default: torch.Tensor.copy_,
-    _aten.expand.default: torch.Tensor.expand,
-    _aten.view.default: torch.Tensor.view,
-    _aten.add_.Tensor: torch.Tensor.add_,
+    _aten.bitwise_and.Tensor: torch.bitwise_and,
+    _aten.gelu.default: torch.nn.functional.gelu,
+    _aten.masked_fill.Scalar: torch.masked_fill,
+    _aten.masked_fill.Tensor: torch.masked_fill,
     _aten.mean.dim: torch.mean,
     _aten.pow.Tensor_Scalar: torch.pow,
     _aten.select.int: torch.select,
+    _aten.rsub.Scalar: torch.rsub,
     _aten.squeeze.dim: torch.squeeze,
+    _aten.squeeze.dims: torch.squeeze,
     _aten.sum.dim_IntList: torch.sum,
     _aten.transpose.int: torch.transpose,
     _aten.unbind.int: torch.unbind,
+    _aten.var_mean.correction: torch.var_mean,
     _aten.where.self: torch.where,
+    **_torch.operators.PRIVATE_BINDINGS,
 }  # fmt: skip
 """By the overload."""

@@ -51,16 +51,27 @@ class Memory:
             sources, own = node.args[:1], node.args[0] in self.own
         elif _torch.operators.is_overload(node.target):
             viewed = [place[0] for place in effects_of(node.target).returns_view_of if place is not None]
-            if viewed:
-                sources, own = (node.args[viewed[0]],), node.args[viewed[0]] in self.own
+            copied = copied_by(node)
+            if viewed or copied is not None:
+                source: object = node.args[viewed[0]] if viewed else copied
+                sources, own = (source,), source in self.own
             elif makes_new(node.target):
                 sources, own = (), True
                 self.whole.add(node)
         if own:
             self.own.add(node)
-        for source in sources:
-            if isinstance(source, fx.Node) and not is_symint(source):
-                self._towards[self.root(source)] = self.root(node)
+        for shared in sources:
+            if isinstance(shared, fx.Node) and not is_symint(shared):
+                self._towards[self.root(shared)] = self.root(node)
+
+
+def copied_by(node: fx.Node) -> fx.Node | None:
+    """Returns the argument that an operator does nothing but copy: `x ** 1`, which the gradient of `x ** 2` has."""
+    if node.target is not _aten.pow.Tensor_Scalar or node.args[1:] != (1,):
+        return None
+    source = node.args[0]
+    is_same = isinstance(source, fx.Node) and source.meta.get("spec") is node.meta.get("spec") is not None
+    return source if is_same else None  # type: ignore[return-value]
 
 
 def makes_new(func: _torch.operators.Operator) -> bool:

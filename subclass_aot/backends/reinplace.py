@@ -16,6 +16,9 @@ splits, if nothing else reads that memory later:
 A pointwise operator writes over its first operand likewise, or over the other of two that may change places: composite
 operators do so in eager with what they compute on their way, and each new tensor of a large size costs a pass over it.
 
+What an earlier tensor is already needs no operator: the transpose of a transpose, `x ** 1`. A sum does not keep a dim
+that a view would drop.
+
 A tensor that takes over the memory of another is the only one alive on it. So it is enough to know until when the
 tensors are read that share memory in the graph as it stands: linear time, and the graph itself is not changed. Results
 are the same to the last bit, but that a gradient of -0.0 to which nothing is added keeps its sign.
@@ -33,10 +36,10 @@ from torch import fx
 
 from subclass_aot import _torch
 from subclass_aot.backends.in_place import BACKWARD_OF, OVERWRITING, STRIDED, VIEW_OF, WRITING
-from subclass_aot.backends.memory import Memory
+from subclass_aot.backends.memory import Memory, copied_by
 from subclass_aot.meta import Spec
 from subclass_aot.operators import effects_of
-from subclass_aot.passes import has_no_result, is_symint
+from subclass_aot.passes import has_no_result, is_symint, viewed_by
 
 _aten = torch.ops.aten
 
@@ -74,6 +77,7 @@ class _Planner:
         self.index = {node: i for i, node in enumerate(self.nodes)}
         self.pure = next((i for i, node in enumerate(self.nodes) if _writes(node)), len(self.nodes))
         self.memory = Memory(self.nodes)
+        self.results = set(self.nodes[-1].all_input_nodes)
         self.put_off = dict(self._put_off())
         self.last = self._last()
         self.exact = self._exact()
@@ -84,10 +88,36 @@ class _Planner:
         for node in self.nodes:
             if node.op != "call_function" or node in self.put_off:
                 continue
-            if self.index[node] >= self.pure or not _IN_PLACE.get(node.target, _never)(self, node):
-                self.steps.append((node, self._call(node)))
+            if self.index[node] < self.pure:
+                source = self._source_of(node)
+                if source is not None:
+                    self.same[node] = source
+                    continue
+                if _IN_PLACE.get(node.target, _never)(self, node):
+                    continue
+            self.steps.append((node, shorter_call(node) or self._call(node)))
         self._drop_unread(self.nodes[-1])
         return Plan(self.steps, self.same)
+
+    def _source_of(self, node: fx.Node) -> fx.Node | None:
+        """Returns the tensor that a node is once more: of which it is a view just like it, or a copy in vain.
+
+        The transpose of a transpose is such a view; every linear layer has two in its backward. What the graph returns
+        is a tensor of its own, neither an input nor returned twice.
+        """
+        source, spec = copied_by(node) if self.pure == len(self.nodes) else None, node.meta.get("spec")
+        if source is None:
+            source = viewed_by(node)
+            while source is not None and source.meta.get("spec") is not spec:
+                source = viewed_by(source)
+        if source is None or spec is None:
+            return None
+        if node in self.results:
+            owner = owner_of(source, self.same)
+            if owner not in self.memory.own or owner in self.results:
+                return None
+            self.results.add(owner)
+        return source
 
     def _put_off(self) -> Iterator[tuple[fx.Node, fx.Node]]:
         """Yields what is computed on the way to another node, and that node."""
@@ -243,6 +273,23 @@ def owner_of(node: fx.Node, same: dict[fx.Node, fx.Node]) -> fx.Node:
     for passed in path:
         same[passed] = node
     return node
+
+
+def shorter_call(node: fx.Node) -> Call | None:
+    """Returns one call for a sum and the view that drops the dims of size 1 that it has kept: a gradient of a bias."""
+    total = node.prev
+    spec, kept = node.meta.get("spec"), total.meta.get("spec")
+    if node.target is not _aten.view.default or node.args[0] is not total or len(total.users) != 1:
+        return None
+    if total.target is not _aten.sum.dim_IntList or total.kwargs or len(total.args) != 3 or total.args[2] is not True:
+        return None
+    if not isinstance(spec, Spec) or not isinstance(kept, Spec) or spec.solver is not None:
+        return None
+    summed: Any = total.args[1]
+    dims = {dim % len(kept.size) for dim in summed}
+    if not dims or spec.size != tuple(n for i, n in enumerate(kept.size) if i not in dims):
+        return None
+    return Call(_aten.sum.dim_IntList, (*total.args[:2], False))
 
 
 def nodes_in(values: Iterable[object]) -> Iterator[fx.Node]:

@@ -14,6 +14,7 @@ from subclass_aot.benchmark.measure import Budget, Side, compare
 from subclass_aot.benchmark.subject import arguments_of
 from subclass_aot.compile import aot_compile
 from subclass_aot.flatten import FlattenPlan
+from subclass_aot.progress import tell
 from subclass_aot.wrapper import plain_tangent
 
 aten: Any = torch.ops.aten
@@ -57,6 +58,7 @@ def dense_like(tensor: Tensor) -> Tensor:
 
 def measured(group: str, name: str, wrappers: int, ours: Work, dense: Work | None, budget: Budget) -> Row:
     """Times something beside its dense counterpart, if both can be done."""
+    tell(f"measures {group}: {name}, {wrappers} wrappers")
     try:
         ours[0](*ours[1])
     except Exception as error:  # of the class

@@ -23,7 +23,7 @@ from subclass_aot import _torch
 from subclass_aot.call import Arguments
 from subclass_aot.compile import CompiledFunction
 from subclass_aot.dynamo.captured import Captured, Inputs, nothing
-from subclass_aot.load import load
+from subclass_aot.load import load_compiled
 from subclass_aot.options import Options
 from subclass_aot.saved import write_file
 from subclass_aot.symbols import is_symbolic
@@ -32,7 +32,7 @@ from subclass_aot.symbols import is_symbolic
 class _OfGraph(CompiledFunction[..., Any]):
     """A compiled function of what Dynamo captured, which brings nothing to a call."""
 
-    def arguments_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+    def _arguments_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
         return Arguments.of(nothing, args, kwargs, self._with_grad, self._changing)
 
     def save(self, path: Any) -> None:
@@ -71,7 +71,7 @@ class Precompiled(_torch.dynamo.serializable_callable()):  # type: ignore[misc]
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / _FILE
             path.write_bytes(compiled)
-            return cls(load(path, trust=True), inputs, sees_classes)
+            return cls(load_compiled(path, trust=True), inputs, sees_classes)
 
     def __call__(self, *args: object) -> Any:
         tensors = self.inputs.tensors(args)
@@ -134,5 +134,5 @@ def precompiled(
     if any(map(_has_symbols, captured.examples.values())):
         options = dataclasses.replace(options, dynamic=True)
     function = _OfGraph(_OfTensors(captured), options)
-    function.specialization_for(captured.inputs.tensors(example_inputs), {})
+    function._specialization_for(captured.inputs.tensors(example_inputs), {})
     return Precompiled(function, captured.inputs, sees_classes)

@@ -34,9 +34,9 @@ from subclass_aot.tables import HOOKS, MODULE_TABLES, extras_of
 from subclass_aot.tricks import is_on
 
 GuardedFunction = Callable[..., Any]
-"""`call(args, kwargs, leaves, treespec, check_only=False)` gives what the program returns; `MISS` if it does not fit.
+"""`call(args, kwargs, leaves, treespec, modes, check_only=False)` gives what the program returns.
 
-With `check_only` nothing runs, and it gives None if it fits."""
+It gives `MISS` if the call does not fit. With `check_only` nothing runs, and it gives None if it fits."""
 
 
 class _Miss:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, overload
 
 import optree
 import torch
@@ -70,6 +70,31 @@ class Setting:
         return None if self.profile_of_device is None else self.profile_of_device.memory
 
 
+@overload
+def profile(  # type: ignore[overload-overlap]  # a module is a function, too
+    program: torch.nn.Module,
+    *,
+    device: str | os.PathLike[str] | Device | torch.device | None = ...,
+    memory: str | int | float | None = ...,
+    optimizer: Optimizer | None = ...,
+    assume: bool | Mapping[str, Any] = ...,
+    fraction: float = ...,
+) -> Profiled: ...
+
+
+@overload
+def profile(
+    program: Callable[..., Any],
+    *args: Any,
+    device: str | os.PathLike[str] | Device | torch.device | None = ...,
+    memory: str | int | float | None = ...,
+    optimizer: Optimizer | None = ...,
+    assume: bool | Mapping[str, Any] = ...,
+    fraction: float = ...,
+    **kwargs: Any,
+) -> Report: ...
+
+
 def profile(
     program: Callable[..., Any],
     *args: Any,
@@ -79,7 +104,7 @@ def profile(
     assume: bool | Mapping[str, Any] = False,
     fraction: float = 1.0,
     **kwargs: Any,
-) -> Any:
+) -> Report | Profiled:
     """Reports what a program computes, keeps and holds, from a run without data.
 
     The program runs once on a copy of what it is given, in which no tensor has data, so nothing of yours changes, and
@@ -99,7 +124,7 @@ def profile(
         **kwargs: Keyword arguments of the program.
 
     Returns:
-        A `Report`. Printed, it is a table.
+        A `Report`. Printed, it is a table. Of a module alone, what `with` takes, which gives the report.
 
     >>> from torch import nn
     >>> report = profile(nn.Linear(1000, 1000), torch.empty(10**6, 1000), optimizer=torch.optim.SGD)

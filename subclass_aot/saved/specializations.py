@@ -19,7 +19,7 @@ from subclass_aot.saved.sizes import SavedSymbols, saved_symbols, symbols_of
 from subclass_aot.signature import JointSignature
 from subclass_aot.specializations import Specialization
 
-NEEDS_FUNCTION = "it reads or changes {path}, which only the function or module has: sa.load(path, fn_or_module)"
+NEEDS_FUNCTION = "it reads or changes {path}, which only the function or module has: load_compiled(path, fn_or_module)"
 NO_TRACE = "it was loaded from a file, and a gradient of another kind needs a trace"
 
 

@@ -9,5 +9,7 @@ from subclass_aot.testing.compare import dense_leaves as dense_leaves
 from subclass_aot.testing.compare import difference as difference
 from subclass_aot.testing.compare import rebuilt as rebuilt
 from subclass_aot.testing.compare import sharing as sharing
+from subclass_aot.testing.contract import Finding as Finding
+from subclass_aot.testing.contract import Report as Report
 from subclass_aot.testing.contract import check_subclass as check_subclass
 from subclass_aot.testing.printer import non_leaf as non_leaf

@@ -23,6 +23,7 @@ from subclass_aot.outcome import OlderObjects, Present, find_holders
 from subclass_aot.put_back import PutBack
 from subclass_aot.signature import Assumptions, JointSignature
 from subclass_aot.sizes import DynamicSizes, GivenSizes, fake_with_sizes
+from subclass_aot.stages import note_stage
 from subclass_aot.trace.backward import Backward, run_backward
 from subclass_aot.trace.beginnings import beginnings
 from subclass_aot.trace.forward import Forward, run_forward
@@ -210,6 +211,7 @@ def _joint(inputs: TracedInputs, forward: Forward, backward: Backward) -> JointT
 def _graph(inputs: TracedInputs, forward: Forward, backward: Backward) -> fx.GraphModule:
     """Returns the graph of what was recorded, without writes and without what nobody reads."""
     plan, recorder, found = inputs.plan, backward.recorder, forward.mutations
+    note_stage("recorded", recorder.in_order)
     written, live = (
         [recorder.node_of(inputs.leaves[slot]) for slot in slots] for slots in (found.in_graph, backward.mutated_leaves)
     )
@@ -220,6 +222,7 @@ def _graph(inputs: TracedInputs, forward: Forward, backward: Backward) -> fx.Gra
     graph = functional.graph
     output = graph.output(tuple(functional.outputs.values()))
     describe(output, tuple(functional.outputs))
+    note_stage("joint", lambda: graph.nodes)
     holder = torch.nn.Module()
     for name, tensor in functional.constants.items():
         holder.register_buffer(name, tensor, persistent=False)

@@ -13,7 +13,11 @@ aten: Any = torch.ops.aten
 X, Y, V = torch.rand(3, 3) + 0.5, torch.rand(3, 3) + 0.5, torch.rand(3)
 
 ARGUMENTS: dict[Any, tuple[Any, ...]] = {
-    **{getattr(aten, name).Tensor: (X, Y) for name in ("add", "sub", "mul", "div", "add_")},
+    **{
+        getattr(getattr(aten, name), overload): (X, Y if overload == "Tensor" else 0.75)
+        for name in ("add", "sub", "mul", "div", "add_", "sub_", "mul_", "div_", "eq", "ge", "gt", "le", "lt", "ne")
+        for overload in ("Tensor", "Scalar")
+    },
     **{getattr(aten, name).default: (X, Y) for name in ("mm", "maximum", "minimum", "copy_")},
     aten.addmm.default: (V, X, Y),
     aten.bmm.default: (X[None], Y[None]),
@@ -23,6 +27,26 @@ ARGUMENTS: dict[Any, tuple[Any, ...]] = {
     aten.gather.default: (X, 1, torch.tensor([[2], [0], [1]])),
     aten.permute.default: (X, [1, 0]),
     aten.unsqueeze.default: (X, 1),
+    aten.amax.default: (X, [1], True),
+    aten.bitwise_and.Tensor: (X > 1, Y > 1),
+    aten.bitwise_not.default: (X > 1,),
+    aten.clamp.default: (X, 0.7, None),
+    aten.clamp_.default: (X, None, 1.2),
+    aten.convolution.default: (X[None, None], Y[None, None, :2], None, [1, 1], [0, 1], [1, 1], False, [0, 0], 1),
+    aten.embedding.default: (X, torch.tensor([2, 0]), -1, False, False),
+    aten.gelu.default: (X,),
+    aten.index_select.default: (X, 1, torch.tensor([2, 0])),
+    aten.masked_fill.Scalar: (X, Y > 1, 2),
+    aten.masked_fill.Tensor: (X, Y > 1, torch.tensor(2.0)),
+    aten.native_group_norm.default: (X[None], V, V, 1, 3, 3, 1, 1e-5),
+    aten.native_layer_norm.default: (X, [3], V, None, 1e-5),
+    aten.repeat.default: (X, [2, 1]),
+    aten.rsub.Scalar: (X, 2, 3),
+    aten.split_with_sizes.default: (X, [1, 2], 1),
+    aten.squeeze.dims: (X[None, :, None], [0, 2]),
+    aten.var_mean.correction: (X, [1]),
+    aten._softmax.default: (X, 1, False),
+    aten._log_softmax.default: (X, 1, False),
     aten.as_strided_scatter.default: (X, V, [3], [2], 1),
     aten.expand.default: (V, [2, 3]),
     aten.view.default: (X, [9]),
@@ -36,6 +60,12 @@ ARGUMENTS: dict[Any, tuple[Any, ...]] = {
     aten.where.self: (X > 1, X, Y),
 }
 
+KEYWORDS: dict[Any, dict[str, Any]] = {
+    aten.gelu.default: {"approximate": "tanh"},
+    aten.var_mean.correction: {"correction": 0, "keepdim": True},
+    aten.add.Tensor: {"alpha": 2},
+}
+
 
 def copied(args: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(a.clone() if isinstance(a, torch.Tensor) else a for a in args)
@@ -44,7 +74,8 @@ def copied(args: tuple[Any, ...]) -> tuple[Any, ...]:
 @pytest.mark.parametrize("func", BINDINGS, ids=str)
 def test_it_is_the_same_operator(func: Any) -> None:
     args = ARGUMENTS.get(func, (X,))
-    expected, got = func(*copied(args)), BINDINGS[func](*copied(args))
+    more = KEYWORDS.get(func, {})
+    expected, got = func(*copied(args), **more), BINDINGS[func](*copied(args), **more)
     assert type(got) in (type(expected), tuple)
     for x, y in zip(*[[r] if isinstance(r, torch.Tensor) else r for r in (expected, got)], strict=True):
         if "empty" not in str(func):

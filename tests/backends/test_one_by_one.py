@@ -14,6 +14,7 @@ from torch import fx
 from subclass_aot import aot_compile
 from subclass_aot.backends.bindings import BINDINGS, binding_of
 from subclass_aot.backends.one_by_one import write_graph
+from tests.backends.test_bindings import ARGUMENTS as MORE
 
 X, Y = torch.rand(4, 4) + 0.1, torch.rand(4, 4) + 0.1
 ARGUMENTS: dict[str, list[tuple[Any, ...]]] = {
@@ -50,10 +51,11 @@ ARGUMENTS: dict[str, list[tuple[Any, ...]]] = {
 def test_a_binding_is_its_operator(func: Any) -> None:
     two = [(X, Y), (X, 2), (X, 2.5), (X.long(), 2.5), (X, torch.tensor(2.0, dtype=torch.float64))]
     one = [(X,), (X.t(),), (X[::2],)]
-    for args in ARGUMENTS.get(str(func), two if func._overloadname == "Tensor" else one):
+    usual = [MORE[func]] if func in MORE else two if func._overloadname == "Tensor" else one
+    for args in ARGUMENTS.get(str(func), usual):
         given, expected = (f(*[a.clone() if isinstance(a, torch.Tensor) else a for a in args])
                            for f in (binding_of(func), func))  # fmt: skip
-        for a, b in zip(given, expected, strict=True) if isinstance(expected, list) else [(given, expected)]:
+        for a, b in zip(given, expected, strict=True) if isinstance(expected, list | tuple) else [(given, expected)]:
             assert (a.dtype, a.shape, a.stride()) == (b.dtype, b.shape, b.stride())
             assert a.equal(b) or "empty" in str(func)
 

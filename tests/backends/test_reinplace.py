@@ -52,6 +52,53 @@ def test_rows_are_written_in_place() -> None:
     assert backward.count("select_backward(") == 1
 
 
+def linear(x: Any, w: Any, b: Any) -> Any:
+    return (torch.nn.functional.linear(x, w, b) ** 2).sum()
+
+
+def test_what_is_the_same_once_more_is_not_made_again() -> None:
+    """The gradient of a weight is a transpose of a transpose, that of a bias drops a dim that was kept."""
+    given = [torch.randn(size, requires_grad=True) for size in ((5, 3), (4, 3), (4,))]
+    _, backward = graphs_of(linear, *given)
+    assert re.findall(r"aten_(\w+)\(", backward) == [
+        "expand",
+        "mul_Scalar",
+        "mul__Tensor",
+        "mm",
+        "t",
+        "mm",
+        "sum_dim_IntList",
+    ]
+    compiled = aot_compile(linear)
+    for x, y in zip(*(torch.autograd.grad(f(*given), given) for f in (compiled, linear)), strict=True):
+        assert x.equal(y) and x.stride() == y.stride()
+
+
+def test_results_are_tensors_of_their_own() -> None:
+    def fn(x: Any) -> Any:
+        y = x.exp()
+        z = y.t()
+        return y, z.t(), z.t().t(), x.t().t(), x.pow(1)
+
+    x = torch.randn(2, 3)
+    found = aot_compile(fn)(x)
+    assert len({id(each) for each in (x, *found)}) == 6
+    for got, expected in zip(found, fn(x), strict=True):
+        assert got.equal(expected) and got.stride() == expected.stride()
+    assert found[4].data_ptr() != x.data_ptr()
+
+
+def test_a_copy_is_made_where_its_source_is_written() -> None:
+    def fn(x: Any) -> Any:
+        y = x.exp()
+        z = y.pow(1)
+        y.mul_(2)
+        return z * y
+
+    x = torch.randn(2, 3)
+    assert aot_compile(fn)(x).equal(fn(x))
+
+
 def columns(x: Any) -> Any:
     out = x.new_zeros(x.shape)
     for t in range(3):

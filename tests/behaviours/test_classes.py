@@ -255,7 +255,7 @@ def test_files(make: Callable[[str], World], tmp_path: Path) -> None:
     compiled = sa.aot_compile(world.net)
     compiled(torch.ones(3))
     compiled.save(tmp_path / "net.aot")
-    loaded = sa.load(tmp_path / "net.aot", world.net, trust=True)
+    loaded = sa.load_compiled(tmp_path / "net.aot", world.net, trust=True)
     assert torch.equal(loaded(torch.ones(3)), torch.full((3,), 3.0))
     world.settings.Config.level = 6
     assert torch.equal(loaded(torch.ones(3)), torch.full((3,), 6.0))

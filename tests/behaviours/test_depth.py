@@ -97,7 +97,7 @@ def gradient(x: Any, folder: Path) -> Any:
 
 def saved(x: Any, folder: Path) -> Any:
     compiled(x).save(folder / "file")
-    return sa.load(folder / "file", double, trust=True)(x)
+    return sa.load_compiled(folder / "file", double, trust=True)(x)
 
 
 def blocks(x: Any, folder: Path) -> Any:

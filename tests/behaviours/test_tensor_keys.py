@@ -357,7 +357,10 @@ def test_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled(*make())
     compiled.save(tmp_path / "file.sa")
     monkeypatch.setattr("subclass_aot.compile.trace_arguments", None)
-    for loaded in (sa.load(tmp_path / "file.sa", keeps, trust=True), sa.load(tmp_path / "file.sa", trust=True)):
+    for loaded in (
+        sa.load_compiled(tmp_path / "file.sa", keeps, trust=True),
+        sa.load_compiled(tmp_path / "file.sa", trust=True),
+    ):
         expected, got = make(), make()
         compare([flattened([keeps(*expected), expected])], [flattened([loaded(*got), got])])
         assert next(iter(got[0])) is got[1]

@@ -34,6 +34,7 @@ from benchmarks import (
     quantized_kernels,
     report,
     signature,
+    steps,
     torch_side,
     trace,
     values,
@@ -114,6 +115,26 @@ def test_the_table_of_quantized_weights() -> None:
     assert lines[-1] == "- another: `RuntimeError: not here`"
     with pytest.raises(RuntimeError, match="not here"):
         quantized.run(TINY, sizes, {"dense": fails}, compilers)  # what is ours must run
+
+
+def test_the_table_of_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keep = tmp_path / "steps.json"
+    names = ["UNet, 1 small picture", "one linear layer"]
+    arguments = ["--seconds", "0", "--keep", str(keep), *(f"--only={name}" for name in names)]
+    steps.main(arguments)
+    first = capsys.readouterr().out
+    assert len([line for line in first.splitlines() if line.startswith("| ")]) == 1 + len(names)
+    measured = json.loads(keep.read_text())
+    assert list(measured) == names and all(found["ratio"] > 0 for row in measured.values() for found in row.values())
+    steps.main(arguments)
+    assert capsys.readouterr().out == first  # what was measured is kept
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", steps.OWN)
+def test_a_model_of_the_table_of_steps(name: str) -> None:
+    found = steps.measure(steps.OWN[name], TINY)
+    assert set(found) == set(steps.KINDS)
 
 
 def test_the_table_of_products(capsys: pytest.CaptureFixture[str]) -> None:

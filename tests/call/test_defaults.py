@@ -90,5 +90,5 @@ def test_a_file(tmp_path: Path) -> None:
     compiled, x = sa.aot_compile(function), torch.rand(3)
     expected = compiled(x)
     compiled.save(tmp_path / "f.sa")
-    loaded = sa.load(tmp_path / "f.sa", function, trust=True)
+    loaded = sa.load_compiled(tmp_path / "f.sa", function, trust=True)
     assert loaded(x).equal(expected) and "loaded from" in loaded.explain()

@@ -151,7 +151,7 @@ def test_memory_is_named_and_known_to_files(name: str, tmp_path: Path) -> None:
     compiled = sa.aot_compile(writes)
     compiled(*first())
     compiled.save(tmp_path / "x.sa")
-    alone = sa.load(tmp_path / "x.sa", trust=True)
+    alone = sa.load_compiled(tmp_path / "x.sa", trust=True)
     torch.testing.assert_close(alone(*first()), writes(*first()))
     want = expected(writes, then)
     if isinstance(want, RuntimeError):
@@ -169,7 +169,7 @@ def test_a_file_refuses_a_view_that_autograd_has_in_another_way(tmp_path: Path) 
     compiled = sa.aot_compile(writes)
     compiled(*together(1, 4, 4, None, True))
     compiled.save(tmp_path / "x.sa")
-    loaded = sa.load(tmp_path / "x.sa", writes, trust=True)
+    loaded = sa.load_compiled(tmp_path / "x.sa", writes, trust=True)
     call = together(1, 4, 4, lambda x: x.split([3, 1])[0], True)
     with pytest.raises(RuntimeError, match="view"):
         writes(*call)

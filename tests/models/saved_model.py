@@ -64,7 +64,7 @@ def main(what: str, folder: str, name: str, weights: str) -> None:
         raise AssertionError("this was traced")
 
     compile.trace_arguments = not_traced
-    found = run(model, sa.load(f"{folder}/model.sa", model, trust=True), name)
+    found = run(model, sa.load_compiled(f"{folder}/model.sa", model, trust=True), name)
     expected = torch.load(f"{folder}/results.pt")
     assert len(found) == len(expected) > 0
     assert all(x.equal(y) for x, y in zip(found, expected, strict=True))

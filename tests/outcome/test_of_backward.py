@@ -15,7 +15,7 @@ from subclass_aot.signature import JointSignature
 
 
 def signature_of(function: Any, *args: Any) -> JointSignature:
-    return aot_compile(function).specialization_for(args, {}).signature
+    return aot_compile(function)._specialization_for(args, {}).signature
 
 
 def left_by(hook: Any, state: Any) -> BackwardOutcome:

@@ -15,7 +15,7 @@ def test_runs_on_leaves_and_gives_results_their_structure() -> None:
 
     compiled = sa.aot_compile(f)
     x, w = torch.zeros(3), sa.TwoTensor(torch.ones(3), torch.ones(3))
-    specialization, arguments = compiled.specialization_for((x, w), {}), compiled.arguments_of((x, w), {})
+    specialization, arguments = compiled._specialization_for((x, w), {}), compiled._arguments_of((x, w), {})
     assert not x.any()  # nothing runs to compile
     graph = specialization.graphs.forward
     program = write_dense_program(specialization.signature, specialization.graphs, lambda inputs: graph(*inputs))

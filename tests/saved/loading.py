@@ -29,7 +29,7 @@ def main(folder: str, *names: str) -> None:
         expected, file = torch.load(f"{folder}/{name}.pt", weights_only=False), f"{folder}/{name}.sa"
         for own in (fn,) if isinstance(fn, nn.Module) else (fn, None):
             torch.manual_seed(0)
-            assert run(sa.load(file, own, trust=True), make(), kwargs) == expected, name
+            assert run(sa.load_compiled(file, own, trust=True), make(), kwargs) == expected, name
     print("all the same")
 
 

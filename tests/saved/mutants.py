@@ -146,7 +146,7 @@ def attempt(path: Path) -> str:
     with watching(path):
         for fn in (None, len):
             try:
-                sa.load(path, fn)
+                sa.load_compiled(path, fn)
             except sa.CompiledFileError as error:
                 assert "trust=True" in error.what
             else:
@@ -180,7 +180,7 @@ def main(folder: str, first: int, last: int) -> None:
             trial.write_bytes(now)
             assert attempt(trial) == "refused"
             try:
-                sa.load(trial, trust=True)
+                sa.load_compiled(trial, trust=True)
             except sa.CompiledFileError as error:
                 kinds["damaged refused"] += 1
                 assert error.path == str(trial) and error.what

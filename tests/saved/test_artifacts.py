@@ -76,7 +76,7 @@ def _write(path: Path, **options: Any) -> None:
 
 def test_artifacts_are_loaded(tmp_path: Path, recorder: _Recorder) -> None:
     _write(tmp_path / "f.sa", fw_compiler="recorder")
-    sa.load(tmp_path / "f.sa", squares, trust=True)(torch.ones(3))
+    sa.load_compiled(tmp_path / "f.sa", squares, trust=True)(torch.ones(3))
     assert recorder.loaded == [{"graphs": b"3", "other": b"\0" * 3}]
 
 
@@ -87,7 +87,7 @@ def test_only_graphs_of_the_compiler_are_recorded(tmp_path: Path, recorder: _Rec
 
 def test_artifacts_of_another_compiler_are_left_alone(tmp_path: Path, recorder: _Recorder) -> None:
     _write(tmp_path / "f.sa", fw_compiler="recorder")
-    sa.load(tmp_path / "f.sa", squares, fw_compiler="eager", trust=True)(torch.ones(3))
+    sa.load_compiled(tmp_path / "f.sa", squares, fw_compiler="eager", trust=True)(torch.ones(3))
     assert recorder.loaded == []
 
 
@@ -112,7 +112,7 @@ def test_artifacts_that_inductor_cannot_read_are_refused(tmp_path: Path, recorde
     _write(tmp_path / "f.sa", fw_compiler="recorder")
     BACKENDS["recorder"] = Backend(recorder.compile, artifacts=Artifacts(recorder.record, cannot))
     with pytest.raises(sa.CompiledFileError, match="artifacts: recorder cannot read what it has compiled: not mine"):
-        sa.load(tmp_path / "f.sa", squares, trust=True)
+        sa.load_compiled(tmp_path / "f.sa", squares, trust=True)
 
 
 def test_which_compilers_have_artifacts() -> None:

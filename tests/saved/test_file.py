@@ -43,20 +43,20 @@ def test_other_versions_are_refused(name: str, tmp_path: Path) -> None:
     written(tmp_path / "x.sa")
     changed(tmp_path / "x.sa", lambda document: document.update({name: "1.0"}))
     with pytest.raises(sa.CompiledFileError, match=f"written with {name} 1.0, and here is .*Write it again"):
-        sa.load(tmp_path / "x.sa", trust=True)
+        sa.load_compiled(tmp_path / "x.sa", trust=True)
 
 
 def test_another_function_is_refused(tmp_path: Path) -> None:
     written(tmp_path / "x.sa")
     with pytest.raises(sa.CompiledFileError, match="is another function than the one that was compiled"):
-        sa.load(tmp_path / "x.sa", lambda weight, x: weight, trust=True)
+        sa.load_compiled(tmp_path / "x.sa", lambda weight, x: weight, trust=True)
 
 
 def test_other_code_of_a_class_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written(tmp_path / "x.sa", "own class")
     monkeypatch.setattr(Gray, "to_plain", lambda self: self.codes)
     with pytest.raises(sa.CompiledFileError, match="programs:Gray has other code than when the file was written"):
-        sa.load(tmp_path / "x.sa", trust=True)
+        sa.load_compiled(tmp_path / "x.sa", trust=True)
 
 
 def test_an_error_says_where(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_an_error_says_where(tmp_path: Path) -> None:
 
     changed(tmp_path / "x.sa", change)
     with pytest.raises(sa.CompiledFileError) as caught:
-        sa.load(tmp_path / "x.sa", trust=True)(*args)
+        sa.load_compiled(tmp_path / "x.sa", trust=True)(*args)
     assert caught.value.path == str(tmp_path / "x.sa")
     assert caught.value.where.startswith("specialization 1, forward graph, node ")
     assert caught.value.what == "'aten.__class__' is no operator that is known here"
@@ -79,7 +79,7 @@ def test_a_file_with_a_part_missing_is_refused(part: str, tmp_path: Path) -> Non
     written(tmp_path / "x.sa")
     changed(tmp_path / "x.sa", lambda document: document.pop(part))
     with pytest.raises(sa.CompiledFileError, match=files.NO_PART):
-        sa.load(tmp_path / "x.sa", trust=True)
+        sa.load_compiled(tmp_path / "x.sa", trust=True)
 
 
 def test_nothing_is_written_of_nothing(tmp_path: Path) -> None:
@@ -117,8 +117,8 @@ def by_name(graph: torch.fx.GraphModule, inputs: list[Any]) -> Any:
 def test_compilers_are_named(tmp_path: Path) -> None:
     args = written(tmp_path / "x.sa", fw_compiler=by_name)
     expected = PROGRAMS["int8 weight"][0](*args)
-    assert sa.load(tmp_path / "x.sa", trust=True)(*args).equal(expected)
-    assert sa.load(tmp_path / "x.sa", trust=True, fw_compiler="eager")(*args).equal(expected)
+    assert sa.load_compiled(tmp_path / "x.sa", trust=True)(*args).equal(expected)
+    assert sa.load_compiled(tmp_path / "x.sa", trust=True, fw_compiler="eager")(*args).equal(expected)
 
 
 def _mutants(folder: Path, count: int) -> dict[str, int]:
@@ -150,4 +150,4 @@ def test_many_files_that_are_not_trusted(tmp_path: Path) -> None:
 def test_files_are_loaded_by_those_who_trust_them(given: dict[str, Any], tmp_path: Path) -> None:
     written(tmp_path / "x.sa")
     with pytest.raises(sa.CompiledFileError, match="is a program: .*\n  Instead: sa.load.path, trust=True."):
-        sa.load(tmp_path / "x.sa", **given)
+        sa.load_compiled(tmp_path / "x.sa", **given)

@@ -158,7 +158,7 @@ def test_which_module_has_two_names_is_in_the_key(tmp_path: Path) -> None:
     compiled = sa.aot_compile(one)
     compiled(x)
     compiled.save(tmp_path / "one.sa")
-    assert sa.load(tmp_path / "one.sa", other, trust=True)(x).equal(other(x))
+    assert sa.load_compiled(tmp_path / "one.sa", other, trust=True)(x).equal(other(x))
 
 
 def test_objects_of_many_classes_have_texts_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,9 +88,9 @@ def test_what_is_loaded_does_the_same(name: str, tmp_path: Path, monkeypatch: py
     expected = called(compile_and_save)
     assert expected[0] == called(lambda own: own)[0]
     monkeypatch.setattr("subclass_aot.compile.trace_arguments", _not_traced)
-    assert called(lambda own: sa.load(tmp_path / "file.sa", own, trust=True)) == expected
+    assert called(lambda own: sa.load_compiled(tmp_path / "file.sa", own, trust=True)) == expected
     if not isinstance(fn, nn.Module):
-        assert called(lambda own: sa.load(tmp_path / "file.sa", trust=True)) == expected
+        assert called(lambda own: sa.load_compiled(tmp_path / "file.sa", trust=True)) == expected
 
 
 def test_a_file_has_many_signatures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +100,7 @@ def test_a_file_has_many_signatures(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     expected = [compiled(*args) for args in calls]
     compiled.save(tmp_path / "file.sa")
     monkeypatch.setattr("subclass_aot.compile.trace_arguments", _not_traced)
-    loaded = sa.load(tmp_path / "file.sa", fn, trust=True)
+    loaded = sa.load_compiled(tmp_path / "file.sa", fn, trust=True)
     assert [_bits(loaded(*args)) for args in calls] == [_bits(result) for result in expected]
     assert [_bits(loaded(*args)) for args in calls] == [_bits(result) for result in expected]
 
@@ -112,7 +112,10 @@ def test_signatures_that_differ_in_where_an_input_begins(tmp_path: Path, monkeyp
     expected = [compiled(x) for x in calls]
     compiled.save(tmp_path / "file.sa")
     monkeypatch.setattr("subclass_aot.compile.trace_arguments", _not_traced)
-    for loaded in (sa.load(tmp_path / "file.sa", fn, trust=True), sa.load(tmp_path / "file.sa", trust=True)):
+    for loaded in (
+        sa.load_compiled(tmp_path / "file.sa", fn, trust=True),
+        sa.load_compiled(tmp_path / "file.sa", trust=True),
+    ):
         for _ in range(2):
             assert [_bits(loaded(x)) for x in calls] == [_bits(result) for result in expected]
     with pytest.raises(CompiledFileError, match=r"args\[0\]: storage offset: \d in the file, 3 now"):
@@ -124,11 +127,11 @@ def test_what_was_loaded_is_saved_again(tmp_path: Path, monkeypatch: pytest.Monk
     compiled = sa.aot_compile(fn)
     compiled(*args)
     compiled.save(tmp_path / "one.sa")
-    loaded = sa.load(tmp_path / "one.sa", fn, trust=True)
+    loaded = sa.load_compiled(tmp_path / "one.sa", fn, trust=True)
     loaded(*args)
     loaded.save(tmp_path / "two.sa")
     monkeypatch.setattr("subclass_aot.compile.trace_arguments", _not_traced)
-    assert _bits(sa.load(tmp_path / "two.sa", trust=True)(*args)) == _bits(fn(*args))
+    assert _bits(sa.load_compiled(tmp_path / "two.sa", trust=True)(*args)) == _bits(fn(*args))
 
 
 def test_a_call_that_fits_nothing_is_traced(tmp_path: Path) -> None:
@@ -136,7 +139,7 @@ def test_a_call_that_fits_nothing_is_traced(tmp_path: Path) -> None:
     compiled = sa.aot_compile(fn, dynamic=False)
     compiled(torch.rand(3), torch.rand(3))
     compiled.save(tmp_path / "file.sa")
-    loaded = sa.load(tmp_path / "file.sa", fn, trust=True)
+    loaded = sa.load_compiled(tmp_path / "file.sa", fn, trust=True)
     assert _bits(loaded(*(x := (torch.rand(4), torch.rand(4))))) == _bits(fn(*x))
 
 

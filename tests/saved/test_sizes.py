@@ -43,7 +43,7 @@ def test_other_sizes_do_the_same(name: str, tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr("subclass_aot.compile.trace_arguments", _not_traced)
     for function in (fn, None):
-        loaded = sa.load(tmp_path / "x.sa", function, trust=True)
+        loaded = sa.load_compiled(tmp_path / "x.sa", function, trust=True)
         for n in (6, 4, 10):
             assert at_size(n, loaded)[0] == at_size(n, fn)[0]
         assert assumed(loaded) == assumed(compiled) * len(loaded._specializations)
@@ -53,19 +53,19 @@ def test_an_assumption_that_does_not_hold_is_named(tmp_path: Path) -> None:
     saved("training", tmp_path / "x.sa")
     args = SIZED["training"][1](7)[0]
     for calls_before in (0, 1):
-        loaded = sa.load(tmp_path / "x.sa", trust=True)
+        loaded = sa.load_compiled(tmp_path / "x.sa", trust=True)
         for _ in range(calls_before):
             loaded(*SIZED["training"][1](6)[0])
         with pytest.raises(sa.CompiledFileError, match=r"\(args\[0\].size\(0\) % 2\) == 0 before, not so now, where"):
             loaded(*args)
-    traced = sa.load(tmp_path / "x.sa", halves, trust=True)
+    traced = sa.load_compiled(tmp_path / "x.sa", halves, trust=True)
     assert traced(*args).equal(halves(*args))
     assert "args[0].size(0) % 2" in traced.explain()
 
 
 def test_sizes_that_differ_where_one_symbol_was(tmp_path: Path) -> None:
     saved("dense", tmp_path / "x.sa")
-    loaded = sa.load(tmp_path / "x.sa", trust=True)
+    loaded = sa.load_compiled(tmp_path / "x.sa", trust=True)
     with pytest.raises(
         sa.CompiledFileError, match=r"args\[1\].size\(0\): args\[0\].size\(0\) before, that is 5, 3 now"
     ):
@@ -82,7 +82,7 @@ def test_known_sizes_first_and_then_symbols(tmp_path: Path, monkeypatch: pytest.
     compiled.save(tmp_path / "x.sa")
     assert [len(each.places) > 0 for each in compiled._specializations] == [True, False]
     monkeypatch.setattr("subclass_aot.compile.trace_arguments", _not_traced)
-    loaded = sa.load(tmp_path / "x.sa", trust=True)
+    loaded = sa.load_compiled(tmp_path / "x.sa", trust=True)
     for n in (4, 8, 4, 10):
         x, y = make(n)[0]
         assert run(loaded, (x, y), {}) == run(compiled, (x.detach().requires_grad_(), y), {})
@@ -94,7 +94,7 @@ def test_marks_are_kept(tmp_path: Path) -> None:
     compiled = sa.aot_compile(torch.sin)
     compiled(x)
     compiled.save(tmp_path / "x.sa")
-    loaded = sa.load(tmp_path / "x.sa", trust=True)
+    loaded = sa.load_compiled(tmp_path / "x.sa", trust=True)
     assert loaded(torch.ones(8, 3)).equal(torch.ones(8, 3).sin())
     with pytest.raises(sa.CompiledFileError, match=r"args\[0\].size\(0\) <= 8 before"):
         loaded(torch.ones(9, 3))
@@ -106,11 +106,11 @@ def test_marks_are_kept(tmp_path: Path) -> None:
 def test_what_was_loaded_is_saved_again(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = saved(name, tmp_path / "one.sa")
     fn, make = SIZED[name]
-    loaded = sa.load(tmp_path / "one.sa", fn, trust=True)
+    loaded = sa.load_compiled(tmp_path / "one.sa", fn, trust=True)
     loaded(*make(6)[0])
     loaded.save(tmp_path / "two.sa")
     monkeypatch.setattr("subclass_aot.compile.trace_arguments", _not_traced)
-    again = sa.load(tmp_path / "two.sa", trust=True)
+    again = sa.load_compiled(tmp_path / "two.sa", trust=True)
     again(*make(8)[0])
     assert assumed(again) == assumed(compiled)
 

@@ -60,7 +60,7 @@ def main(what: str, folder: str, sizes: str) -> None:
         build(self)
 
     CppBuilder.build = counting
-    found = run(sa.load(f"{folder}/model.sa", model, trust=True), x)
+    found = run(sa.load_compiled(f"{folder}/model.sa", model, trust=True), x)
     expected = torch.load(f"{folder}/results.pt")
     print("equal" if all(map(torch.equal, found, expected)) else "different")
     counted = counters["inductor"]

@@ -136,7 +136,7 @@ def save(torch: Any, sa: Any, folder: Path) -> None:
     compiled = sa.aot_compile(fn)
     expected = compiled(*given)
     compiled.save(folder / "fn.aot")
-    found = sa.load(folder / "fn.aot", trust=True)(*given)
+    found = sa.load_compiled(folder / "fn.aot", trust=True)(*given)
     check(torch.equal(expected.a, found.a) and torch.equal(expected.b, found.b), "a file gives the same")
     torch.save(given[0], folder / "weight.pt")
     check(torch.equal(torch.load(folder / "weight.pt").a, given[0].a), "a wrapper goes through torch.save")

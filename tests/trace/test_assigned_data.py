@@ -106,7 +106,7 @@ def test_files(tmp_path: Path) -> None:
     compiled, path, x = aot_compile(doubles), tmp_path / "assigns", counted()
     compiled(counted(), counted(4))
     compiled.save(path)
-    sa.load(path, trust=True)(x, counted(4))
+    sa.load_compiled(path, trust=True)(x, counted(4))
     assert x.tolist() == [2, 4, 6, 8]
 
 

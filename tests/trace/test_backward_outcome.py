@@ -24,7 +24,7 @@ def put_by(put: Any, x: Any, dynamic: bool = False) -> BackwardOutcome:
         y.register_hook(lambda gradient: state.update(put(x, y, gradient)))
         return y.sin() * y
 
-    found = aot_compile(function, dynamic=dynamic).specialization_for((x,), {}).signature.backward_outcome
+    found = aot_compile(function, dynamic=dynamic)._specialization_for((x,), {}).signature.backward_outcome
     assert found is not None and not state
     return found
 

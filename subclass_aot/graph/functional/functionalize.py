@@ -29,6 +29,7 @@ from subclass_aot.graph.recorder import Recorder
 from subclass_aot.graph.resize import resized_by, resizes, with_capacity
 from subclass_aot.meta import MetaTensor, Storage
 from subclass_aot.passes import cleaned, is_backward, is_symint
+from subclass_aot.stages import note_stage
 from subclass_aot.symbols import current_symbols
 
 
@@ -91,6 +92,7 @@ def remove_mutations(
 
 def _cleaned(recorder: Recorder, results: Mapping[OutputDescriptor, Any]) -> Functional:
     nodes = recorder.in_order()
+    note_stage("functional", lambda: nodes)
     graph, copies = cleaned(nodes, results.values(), without=set(filter(_is_write_back, nodes)))
     outputs = {desc: copies.get(node, node) for desc, node in results.items()}
     return Functional(graph, outputs, recorder.listeners.real_tensors.constants)

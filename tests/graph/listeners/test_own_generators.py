@@ -265,7 +265,7 @@ def test_files(tmp_path: Path) -> None:
     compiled, path = aot_compile(make(seeded())), tmp_path / "drawn"
     compiled(torch.zeros(3))
     compiled.save(path)
-    loaded, expected = sa.load(path, make(seeded(5)), trust=True), seeded(5)
+    loaded, expected = sa.load_compiled(path, make(seeded(5)), trust=True), seeded(5)
     for _ in range(2):
         assert loaded(torch.zeros(3)).equal(torch.rand(3, generator=expected))
 

@@ -1,0 +1,181 @@
+"""Draws `docs/plots/`: figures that the tables of `docs/benchmarks/` have, and two that are drawn or measured here.
+
+    python -m benchmarks.plots
+
+The first call over layers is measured where `docs/plots/first_call.json` is missing, and read from there else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+import torch
+from torch import nn
+
+import subclass_aot as sa
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+LAYERS = (2, 4, 8, 16, 32)
+OURS, TORCH, OTHER, GREY = "#c2410c", "#1d4ed8", "#0f766e", "#737373"
+
+Draw = Callable[[Any], None]
+
+
+def rows(table: str) -> Iterator[list[str]]:
+    """Yields the cells of each row of the tables in a Markdown text.
+
+    >>> list(rows("| a | b |\\n| --- | --- |\\n| 1 | 2 |"))
+    [['a', 'b'], ['1', '2']]
+    """
+    for line in table.splitlines():
+        cells = [cell.strip() for cell in line.strip("| \n").split("|")]
+        if line.startswith("|") and not re.fullmatch(r"[-:]+", cells[0]):
+            yield cells
+
+
+def calls(results: Any) -> dict[str, dict[int, float]]:
+    """Returns the microseconds of an inference call, by what was called and the number of wrappers.
+
+    Args:
+        results: The contents of `docs/benchmarks/results.json`.
+    """
+    found: dict[str, dict[int, float]] = {}
+    for row in results["rows"]:
+        count, _, cls = row["case"].partition(" wrappers, ")
+        if row["subject"] == "call, inference" and cls == "torch's TwoTensor":
+            found.setdefault("aot_compile", {})[int(count)] = row["ours_us"]
+            found.setdefault(row["against"], {})[int(count)] = row["theirs_us"]
+    return found
+
+
+def tokens(table: str) -> dict[str, dict[str, float]]:
+    """Returns the tokens per second of decoding, by weights and by what ran them.
+
+    Args:
+        table: The text of `docs/benchmarks/quantized.md`.
+    """
+    decoding = table.partition("### Decoding")[2].partition("###")[0]
+    dense = re.search(r"dense, eager mode: ([\d.]+) ms", decoding)
+    assert dense is not None
+    head, *lines = rows(decoding)
+    at = {name: head.index(name) for name in ('aot_compile, "eager"', 'aot_compile, "inductor"', "torch.compile")}
+    speeds = {
+        line[0].strip("`"): {name: 1000 / float(dense[1]) * float(line[i].rstrip("x")) for name, i in at.items()}
+        for line in lines
+        if all(re.fullmatch(r"[\d.]+x", line[i]) for i in at.values())
+    }
+    assert speeds
+    return speeds
+
+
+def first_calls(layers: Sequence[int] = LAYERS) -> dict[str, dict[int, float]]:
+    """Returns the seconds of processor time of a first step of training, by what compiled it and its layers."""
+    found: dict[str, dict[int, float]] = {"torch.compile, aot_eager": {}, "aot_compile": {}}
+    for name, times in found.items():
+        for count in (layers[0], *layers):  # the first imports what it needs
+            torch.compiler.reset()
+            blocks = (nn.TransformerEncoderLayer(64, 4, 128, dropout=0, batch_first=True) for _ in range(count))
+            model = sa.quantize_(nn.Sequential(*blocks), sa.Int8Weight)
+            aot_eager = name != "aot_compile"
+            compiled = torch.compile(model, backend="aot_eager") if aot_eager else sa.aot_compile(model)
+            x = torch.randn(2, 16, 64, requires_grad=True)
+            start = process_time()
+            compiled(x).sum().backward()
+            times[count] = round(process_time() - start, 3)
+    return found
+
+
+def draw_calls(axes: Any) -> None:
+    """Draws the cost of a call over the number of wrappers."""
+    found = calls(json.loads((DOCS / "benchmarks" / "results.json").read_text()))
+    colors = {"aot_compile": OURS, 'torch.compile(backend="aot_eager")': TORCH, "aot_function": OTHER, "eager": GREY}
+    for name, color in colors.items():
+        axes.plot(*zip(*sorted(found[name].items()), strict=True), "o-", color=color, label=name)
+    axes.set(xscale="log", yscale="log", xlabel="wrappers in a call", ylabel="microseconds", title="A call")
+
+
+def draw_tokens(axes: Any) -> None:
+    """Draws the tokens per second of a Llama with quantized weights."""
+    found = tokens((DOCS / "benchmarks" / "quantized.md").read_text())
+    for number, (name, color) in enumerate(zip(next(iter(found.values())), (GREY, OURS, TORCH), strict=True)):
+        places = [place + (number - 1) * 0.27 for place in range(len(found))]
+        axes.bar(places, [speeds[name] for speeds in found.values()], 0.25, color=color, label=name)
+    axes.set_xticks(range(len(found)), list(found))
+    axes.set(ylabel="tokens per second", title="Decoding, Llama of width 1024, bfloat16, one thread")
+
+
+def draw_first_calls(axes: Any) -> None:
+    """Draws the first call over layers, measured if it was not yet."""
+    kept = DOCS / "plots" / "first_call.json"
+    if not kept.exists():
+        kept.write_text(json.dumps(first_calls(), indent=1) + "\n")
+    for (name, times), color in zip(json.loads(kept.read_text()).items(), (TORCH, OURS), strict=True):
+        axes.plot([int(count) for count in times], list(times.values()), "o-", color=color, label=name)
+    axes.set(xlabel="layers with int8 weights", ylabel="seconds", ylim=0, title="First step of training")
+
+
+def draw_memory(axes: Any) -> None:
+    """Draws the memory of a training step over time, by kind, from a run without data."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from subclass_aot.profiling.export import rows_by_kind
+
+    with torch.device("meta"):
+        config = LlamaConfig(hidden_size=2048, intermediate_size=8192, num_hidden_layers=8, num_attention_heads=16)
+        model = LlamaForCausalLM(config).to(torch.bfloat16)
+        words = torch.zeros(4, 1024, dtype=torch.long)
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def step(model: Any, optimizer: Any, words: torch.Tensor) -> None:
+        model(input_ids=words, labels=words).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    report = sa.profile(step, model, optimizer, words, device="H100")
+    kinds = rows_by_kind(report)
+    length = len(next(iter(kinds.values())))
+    chosen = sorted({*range(0, length, max(length // 160, 1)), report.peak_at.event})
+    axes.stackplot(chosen, [[row[i] / 2**30 for i in chosen] for row in kinds.values()], labels=list(kinds))
+    axes.set(
+        xlabel="operators",
+        ylabel="GiB",
+        ylim=(0, report.peak / 2**30 * 1.4),
+        title="A training step of a Llama on an H100 that is not there",
+    )
+
+
+PLOTS: dict[str, Draw] = {
+    "call": draw_calls, "tokens": draw_tokens, "first_call": draw_first_calls, "memory": draw_memory,
+}  # fmt: skip
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Draws all plots, or those that are named."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.plots", description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", help=f"which: {', '.join(PLOTS)}; all if left out")
+    parser.add_argument("--out", type=Path, default=DOCS / "plots", help="the folder to write to")
+    chosen = parser.parse_args(arguments)
+
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    chosen.out.mkdir(parents=True, exist_ok=True)
+    # The same figures make the same file.
+    with matplotlib.rc_context({"svg.hashsalt": "subclass_aot", "svg.fonttype": "none", "font.size": 9}):
+        for name in chosen.names or PLOTS:
+            figure = Figure(figsize=(5.6, 3.4), layout="constrained")
+            axes = figure.subplots()
+            PLOTS[name](axes)
+            axes.spines[["top", "right"]].set_visible(False)
+            axes.legend(frameon=False, fontsize=8, ncols=3 if name == "memory" else 1, loc="upper left")
+            figure.savefig(chosen.out / f"{name}.svg", metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    main()
