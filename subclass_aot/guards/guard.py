@@ -219,9 +219,7 @@ class _GuardWriter:
             name, value, compared = tensors.locals[position], self.patterns[position].value, asked.get(position)
             cls = type(value)
             if position in held or (tensors is not self.tensors and compared != ()):  # anything may stand there
-                tensors.source.refuse_if(
-                    f"type({name}) is not {tensors.source.const(type(value), type(value).__name__)}"
-                )
+                tensors.source.refuse_if(f"type({name}) is not {tensors.source.const(cls, cls.__name__)}")
             if compared == ():
                 continue
             if compared is None:
