@@ -17,6 +17,9 @@ from typing import Any
 
 from subclass_aot import exact
 
+at_first_compile: Callable[[], object] | None = None
+"""Is called once, by `before_compile`: what begins to build native code where there is none."""
+
 one_call_pays = False
 """Whether one call that compares many things is faster than one comparison in generated code for each."""
 
@@ -43,3 +46,11 @@ kernels: Any = None
 
 leaves: Any = None
 """The code that serves operators on tensors without data before Python is called."""
+
+
+def before_compile() -> None:
+    """Has native code be built in the background, the first time that something is compiled."""
+    global at_first_compile
+    begin, at_first_compile = at_first_compile, None
+    if begin is not None:
+        begin()

@@ -6,7 +6,8 @@ Note [Absent attributes]
 calls `__getattr__` for names that are missing, and for no others. Wrapper classes have that method while a function is
 traced, and not otherwise: Dynamo refuses attributes of classes that do. A guard compares the names that were missed. Of
 a tensor that has attributes it compares all; and of one whose class is not ours, which does not tell what was missed,
-it compares that there are none.
+it compares that there are none. So it does of all, where a function of the call has `__dict__`, `vars` or `dir` in it,
+which read all names at once.
 """
 
 from __future__ import annotations

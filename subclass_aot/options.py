@@ -15,6 +15,7 @@ from subclass_aot._stack import user_line
 from subclass_aot.backends import BACKENDS, Artifacts, Backend, BoxedFunction, Compiler, compiled, resolve
 from subclass_aot.call import Arguments, RecordedCall
 from subclass_aot.errors import SubclassAotError
+from subclass_aot.hooks import before_compile
 from subclass_aot.logs import log_graph
 from subclass_aot.progress import is_shown, tell
 from subclass_aot.runtime import (
@@ -127,6 +128,7 @@ def compile_split(
         with_tangents: Goes backward once more, for other tangents.
         double_backward: What makes gradients differentiable.
     """
+    before_compile()
     graphs.tell_compilers(signature, options.backward.chooses_strides)
     log_graph("inference" if graphs.backward is None else "forward", graphs.forward, name)
     with _told(options.forward, graphs.forward, name, "forward"):

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+import subclass_aot as sa
 from subclass_aot import exact, hooks
 from subclass_aot._native import put_in_place
 
@@ -38,6 +40,14 @@ def test_python_runs_without_native_code() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout == "[]\n", done.stderr
+
+
+def test_a_build_is_begun_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[int] = []
+    monkeypatch.setattr(hooks, "at_first_compile", lambda: begun.append(1))
+    for _ in range(2):
+        sa.aot_compile(torch.sin)(torch.ones(2))
+    assert begun == [1] and hooks.at_first_compile is None
 
 
 def test_a_part_is_put_in_place_and_taken_out(monkeypatch: pytest.MonkeyPatch) -> None:

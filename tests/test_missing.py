@@ -23,7 +23,25 @@ ASKS: dict[str, Callable[[Any], Any]] = {
     "in its dict": lambda x: x * getattr(x, "factor", 2) * (3 if hasattr(x, "first") else 1),
     "inside a function": lambda x: (lambda y: y * 2 if not hasattr(y, "first") else y * 3)(x),
     "a private name": lambda x: x * 3 if hasattr(x, "_first") else x * 2,
+    "get of its dict": lambda x: x * (3 if x.__dict__.get("first") is not None else 2),
+    "in its dict, alone": lambda x: x * (3 if "first" in x.__dict__ else 2),
+    "vars": lambda x: x * (3 if "first" in vars(x) else 2),
+    "dir": lambda x: x * (3 if "first" in dir(x) else 2),
+    "a helper": lambda x: x * (3 if "first" in names_of(x) else 2),
+    "a method of a class": lambda x: x * Reading(x).factor(),
 }
+
+
+def names_of(x: Any) -> list[str]:
+    return [*x.__dict__]
+
+
+class Reading:
+    def __init__(self, x: Any) -> None:
+        self.x = x
+
+    def factor(self) -> int:
+        return 3 if any(name == "first" for name in self.x.__dict__) else 2
 
 
 def tried(x: Any) -> Any:
@@ -85,6 +103,30 @@ def test_an_attribute_of_a_weight_appears(kind: str) -> None:
     assert "self.weight.is_first: absent before, False now" in compiled.recompiles[0]
 
 
+class Drops(Holds):
+    def forward(self, x: Any) -> Any:
+        self.weight.__dict__.pop("is_first", None)
+        return x * 2
+
+
+class Counts(Holds):
+    def forward(self, x: Any) -> Any:
+        return x * (2 if vars(self.weight).get("is_first", True) else 3)
+
+
+@pytest.mark.parametrize("kind", ["dense", "two", "foreign"])
+@pytest.mark.parametrize("cls", [Drops, Counts])
+def test_attributes_of_a_weight_are_read_as_a_whole(cls: type[Holds], kind: str) -> None:
+    module, same, x = cls(KINDS[kind]()), cls(KINDS[kind]()), torch.ones(2)
+    compiled = sa.aot_compile(module)
+    for value in (None, False, None, True):
+        if value is not None:
+            module.weight.is_first = same.weight.is_first = value
+        for _ in range(2):
+            torch.testing.assert_close(compiled(x), same(x))
+            assert getattr(module.weight, "is_first", None) is getattr(same.weight, "is_first", None)
+
+
 def count(x: Any) -> Any:
     x.micro = getattr(x, "micro", 0) + 1
     return x * x.micro
@@ -107,6 +149,13 @@ def test_a_file_asks_too(tmp_path: Path) -> None:
     x.first = False  # type: ignore[attr-defined]
     with pytest.raises(sa.CompiledFileError, match=r"args\[0\].first"):
         loaded(x)
+
+
+@pytest.mark.parametrize("how", ["getattr", "hasattr", "a private name"])
+def test_a_number_in_the_place_of_a_tensor(how: str) -> None:
+    compiled = sa.aot_compile(ASKS[how])
+    compiled(torch.ones(2))
+    assert compiled(3.0) == 6.0
 
 
 def test_what_nobody_asks_for_makes_no_difference() -> None:

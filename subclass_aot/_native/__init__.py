@@ -8,7 +8,7 @@ package is imported.
 
 Nothing but the time depends on either. `SUBCLASS_AOT_NATIVE` in the environment chooses: `0` is Python alone, `1` is
 all and fails where there is no accelerator, and names of parts (`exact,recipes`) are these. `show_config` says what
-runs.
+runs. Where nothing chose and there is no accelerator, the first compilation has it be built (`background.py`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 from types import ModuleType
 
 from subclass_aot import exact, hooks
+from subclass_aot._native import background
 from subclass_aot._native.accelerated import PARTS, WANTED, Part, accelerator, offer_exact, show_config
 from subclass_aot._native.cache import build_accelerator, build_exact
 
@@ -59,3 +60,5 @@ def _extension() -> ModuleType | None:
 
 for _part in PARTS:
     put_in_place(_part, _extension() if _part == "exact" else accelerator(_part))
+if WANTED and accelerator("modes") is None:
+    hooks.at_first_compile = background.begin

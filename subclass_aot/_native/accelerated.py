@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.machinery
 import importlib.util
@@ -15,7 +16,7 @@ from typing import Any, Final, Literal
 import torch
 
 from subclass_aot import hooks
-from subclass_aot._native import build, cache
+from subclass_aot._native import background, build, cache
 
 Part = Literal["exact", "modes", "recipes", "tables", "nodes", "kernels", "leaves"]
 
@@ -112,7 +113,7 @@ def find() -> tuple[ModuleType | None, str]:
     except ImportError as error:
         return None, f"{file} cannot be loaded: {error}"
     found = {path.name for folder in folders for path in folder.glob("_accelerator-*")}
-    others = sorted(name for name in found if not name.endswith(".sha256"))
+    others = sorted(name for name in found if not name.endswith((".sha256", ".log")))
     why = f"it is not built for torch {torch.__version__} and this version of the library"
     return None, why + (f" (there is {', '.join(others)})" if others else "")
 
@@ -160,4 +161,8 @@ def show_config() -> str:
         lines += [f"There is no extension in C: {without}."] * bool(without)
     if module is None or without:
         lines.append("To build it: python -m subclass_aot build-native")
+        with contextlib.suppress(cache.CacheError, OSError):
+            lines += [
+                f"The log of its build in the background: {file}." for file in [background.log_file()] if file.exists()
+            ]
     return "\n".join(lines)

@@ -100,14 +100,25 @@ def build_exact() -> Path:
     return _built(build.build_exact)
 
 
+def made_folder() -> Path:
+    """Returns the folder where extensions are kept, which is made for the user alone if it is not there.
+
+    Raises:
+        CacheError: The user has no such place, or others may write there.
+        OSError: It cannot be made.
+    """
+    place = folder()
+    for path in (*reversed(place.parents), place):
+        if not path.exists():
+            path.mkdir(mode=0o700, exist_ok=True)
+    _trust(place)
+    return place
+
+
 def _built(make: Callable[[Path, Callable[[Path], bool]], Path]) -> Path:
     try:
         place = folder()
-        for path in (*reversed(place.parents), place):
-            if not path.exists():
-                path.mkdir(mode=0o700, exist_ok=True)
-        _trust(place)
-        return make(place, _is_good)
+        return make(made_folder(), _is_good)
     except CacheError as error:
         raise CacheError(_ELSEWHERE.format(why=error)) from error
     except OSError as error:

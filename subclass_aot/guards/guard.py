@@ -162,9 +162,9 @@ class _GuardWriter:
             tensors.objects.pinned(self.pinned())
         tensors.read(rest)
         tensors.objects.distinct()
-        self.refuse_other_attributes(tensors, rest)
         values, leaves = tensors.all_values(), tensors.all_leaves()
         compared = refuse_other_specs(tensors, self.elements)
+        self.refuse_other_attributes(tensors, rest)
         read = "\n\n".join(filter(None, (compared, read)))
         self.refuse_other_numbers()
         self.refuse_other_aliasing(options.facts, values, leaves)
@@ -216,18 +216,18 @@ class _GuardWriter:
         asked = dict(self.signature.assumptions.absent)
         held = {position for place, position in self.arguments.placed if isinstance(place, HeldPlace)}
         for position in sorted(set(positions) - self.arguments.with_attributes):
-            cls = type(self.patterns[position].value)
-            if position in held:  # anything may stand there
-                kind = tensors.source.const(cls, cls.__name__)
-                tensors.source.refuse_if(f"type({tensors.locals[position]}) is not {kind}")
-            attributes = f"{tensors.locals[position]}.__dict__"
-            if position not in asked:
-                count, extras = len(vars(self.patterns[position].value)), tensors.source.const(extras_of, "extras_of")
-                tensors.source.refuse_if(f"len({attributes}) != {count} and {extras}({tensors.locals[position]})")
-            elif asked[position]:
-                names = " or ".join(f"{name!r} in {attributes}" for name in asked[position])
-                tensors.source.refuse_if(names)
-                tensors.objects.tables.append(attributes)
+            name, value, compared = tensors.locals[position], self.patterns[position].value, asked.get(position)
+            cls = type(value)
+            if position in held or (tensors is not self.tensors and compared != ()):  # anything may stand there
+                tensors.source.refuse_if(f"type({name}) is not {tensors.source.const(cls, cls.__name__)}")
+            if compared == ():
+                continue
+            if compared is None:
+                extras = tensors.source.const(extras_of, "extras_of")
+                tensors.source.refuse_if(f"len({name}.__dict__) != {len(vars(value))} and {extras}({name})")
+            else:
+                tensors.source.refuse_if(" or ".join(f"{each!r} in {name}.__dict__" for each in compared))
+            tensors.objects.tables.append(f"{name}.__dict__")
 
     def pinned(self) -> Iterator[tuple[str, object]]:
         """Yields what is the same object at each call: what the function itself holds, and modules."""

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from types import FunctionType
 
+from subclass_aot.bytecode import names_in
 from subclass_aot.call import Arguments
 from subclass_aot.meta import MetaTensor
 from subclass_aot.signature import Absent
 from subclass_aot.trace.inputs import TracedInputs
 from subclass_aot.wrapper import WrapperTensor
+
+_WHOLE = frozenset({"vars", "dir", "__dict__"})
+"""Names by which a function reads all attributes of something at once."""
 
 
 def absent_names(
@@ -22,8 +27,11 @@ def absent_names(
         missed: The tensors whose attributes were read, and their names.
 
     Returns:
-        One for each input that has no attributes of the program's, and whose class reports what is read.
+        One for each input that has no attributes of the program's, and whose class reports what is read. None, if a
+        function of the call may read the attributes of a tensor as a whole: then all of them count.
     """
+    if _reads_all_attributes(arguments):
+        return ()
     having = arguments.with_attributes
     asked: dict[int, dict[str, None]] = {}
     for tensor, name in missed:
@@ -36,3 +44,8 @@ def absent_names(
             if position not in having and isinstance(seen, MetaTensor | WrapperTensor)
         ]
     )
+
+
+def _reads_all_attributes(arguments: Arguments) -> bool:
+    functions = [holder.value for holder in arguments.objects.holders if isinstance(holder.value, FunctionType)]
+    return any(not _WHOLE.isdisjoint(names_in(function.__code__)) for function in functions)
