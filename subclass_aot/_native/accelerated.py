@@ -113,7 +113,7 @@ def find() -> tuple[ModuleType | None, str]:
     except ImportError as error:
         return None, f"{file} cannot be loaded: {error}"
     found = {path.name for folder in folders for path in folder.glob("_accelerator-*")}
-    others = sorted(name for name in found if not name.endswith(".sha256"))
+    others = sorted(name for name in found if not name.endswith((".sha256", ".log")))
     why = f"it is not built for torch {torch.__version__} and this version of the library"
     return None, why + (f" (there is {', '.join(others)})" if others else "")
 

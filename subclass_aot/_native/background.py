@@ -17,7 +17,7 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import torch
@@ -148,7 +148,12 @@ def _lock(path: Path) -> Iterator[int | None]:
 
 
 def build_all() -> None:
-    """Builds both extensions, in the process that was begun for it, and writes into its log how it went."""
+    """Builds both extensions, in the process that was begun for it, and writes into its log how it went.
+
+    The compiler needs more than a GiB: where memory runs out, it ends, and not the training beside it.
+    """
+    with suppress(OSError):  # only Linux has such a file
+        Path("/proc/self/oom_score_adj").write_text("1000")
     try:
         print(f"built {cache.build_exact()}\nbuilt {cache.build_accelerator()}", flush=True)
     except (RuntimeError, OSError) as error:

@@ -14,7 +14,7 @@ import pytest
 
 from subclass_aot._native import accelerated, background, build, cache
 
-PACKAGE = Path(background.__file__).parents[2]
+NATIVE = Path(background.__file__).parent
 
 VARIABLES = tuple(name for name in background._AUTOMATIC if name != "PYTEST_CURRENT_TEST")  # which comes after fixtures
 
@@ -43,8 +43,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     # The process that builds imports nothing of torch but what its name depends on.
     program = (
         "import os, sys, types; os.nice(19); sys.path[:] = {path!r}\n"
-        f"package = types.ModuleType('subclass_aot'); package.__path__ = [{str(PACKAGE / 'subclass_aot')!r}]\n"
-        f"native = types.ModuleType('subclass_aot._native'); native.__path__ = [{str(Path(background.__file__).parent)!r}]\n"
+        f"package = types.ModuleType('subclass_aot'); package.__path__ = [{str(NATIVE.parent)!r}]\n"
+        f"native = types.ModuleType('subclass_aot._native'); native.__path__ = [{str(NATIVE)!r}]\n"
         "torch = types.ModuleType('torch'); torch.version = types.SimpleNamespace(git_version='x')\n"
         "torch.__version__, torch.__file__, torch.compiled_with_cxx11_abi = '2', '/torch/__init__.py', lambda: 1\n"
         "sys.modules |= {{'torch': torch, 'subclass_aot': package, 'subclass_aot._native': native}}\n"
