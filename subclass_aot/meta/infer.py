@@ -84,7 +84,7 @@ def infer(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             if func in _corrections and func not in _rules:
                 out = _corrections[func](out, *meta_args, **meta_kwargs)
             elif func not in _rules:
-                out = laid_out(func, meta_args, meta_kwargs, out)
+                out = laid_out(func, meta_args, meta_kwargs, out, casts=device.type == "cpu")
     finally:
         _device.reset(outer)
     return optree.tree_map(lambda x: Spec.of(x, device) if isinstance(x, torch.Tensor) else x, out, none_is_leaf=True)

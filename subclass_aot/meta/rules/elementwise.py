@@ -6,6 +6,7 @@ are all packed, in one of two orders, and only sort where these are not. Both ag
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from numbers import Number
 from typing import Any
@@ -21,7 +22,7 @@ from subclass_aot.symbols import Number as Size
 Tensor = torch.Tensor
 
 
-def laid_out(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
+def laid_out(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, casts: bool = False) -> Any:
     """Gives the result of an elementwise operator the strides that its kernel gives it.
 
     Args:
@@ -29,12 +30,13 @@ def laid_out(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], out:
         args: Its arguments, on meta.
         kwargs: Its named arguments, likewise.
         out: Its result, as torch's rules say.
+        casts: Whether kernels cast tensors of other dtypes before, as those of the CPU do.
     """
     if type(out) is not Tensor or out.dim() == 0 or not _is_iterated(func) or effects_of(func).mutates:
         return out
     operands = list(_operands(func, args, kwargs))
     try:
-        stride = iterated(out.shape, operands)
+        stride = iterated(out.shape, _cast(func, operands) if casts else operands)
     except strides.Unknown:
         return out
     return out if stride == tuple(out.stride()) else out.new_empty_strided(out.shape, stride)
@@ -77,6 +79,20 @@ def _operands(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
             yield value
         elif isinstance(value, Number) and (effects.parameters[name] == "tensor" or name in _TAKEN_FOR_TENSORS):
             yield torch.empty((), device="meta")
+
+
+def _cast(func: Operator, operands: list[Tensor]) -> list[Tensor]:
+    """Returns what a kernel iterates over, once tensors of other dtypes are cast as by `to`."""
+    if func is _aten.where.self:
+        condition, *operands = operands
+        return [condition, *_cast(_aten.add.Tensor, operands)]
+    dtypes = {x.dtype for x in operands if x.dim()}
+    if len(dtypes) < 2:
+        return operands
+    common = functools.reduce(torch.promote_types, dtypes)
+    return [
+        x if x.dtype is common or not x.dim() else x.new_empty_strided(x.shape, strides.preserved(x)) for x in operands
+    ]
 
 
 def _lies_as(x: Tensor, expected: Strides) -> bool:

@@ -163,6 +163,8 @@ _follow(
     _aten.upsample_bicubic2d.default,
     _aten.upsample_bilinear2d.default,
     _aten.upsample_nearest2d.default,
+    _aten.upsample_nearest3d.default,
+    _aten.upsample_trilinear3d.default,
     on_each_device=True,
 )
 _follow(
@@ -193,6 +195,8 @@ def _(found: Tensor, self: Tensor) -> Tensor:
 @corrects(_aten.isinf.default, _aten.isfinite.default)
 def _(found: Tensor, self: Tensor) -> Tensor:
     is_known = not self.is_floating_point() and not self.is_complex()
+    if self.is_complex():  # each part by itself
+        self = self.new_empty_strided(self.shape, [2 * step for step in self.stride()], dtype=self.dtype.to_real())
     return _laid_out(found, _like(0) if is_known else _iterated(0), [self])
 
 

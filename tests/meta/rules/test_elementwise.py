@@ -35,6 +35,16 @@ def test_strides_are_those_of_the_kernel(func: Any) -> None:
         assert (found.stride(), found.dtype) == (expected.stride(), expected.dtype), (size, stride)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int32, torch.complex64])
+@pytest.mark.parametrize("func", [aten.add.Tensor, aten.div.Tensor, aten.eq.Tensor, aten.where.self], ids=str)
+def test_tensors_of_other_dtypes_are_cast_first(func: Any, dtype: torch.dtype) -> None:
+    x, repeated = torch.ones(8, dtype=dtype).as_strided((2, 1, 4, 1), (4, 4, 1, 4)), torch.ones(2, 1, 1, 1)
+    others = [repeated.expand(2, 1, 4, 1), torch.ones(8).as_strided((2, 1, 4, 1), (1, 1, 2, 1)), torch.ones(1, 4, 1)]
+    for operands in [pair for other in others for pair in ((x, other), (other, x))]:
+        args = (torch.ones(2, 1, 4, 1, dtype=torch.bool), *operands) if func is aten.where.self else operands
+        assert func(*map(MetaTensor.like, args)).stride() == func(*args).stride(), [y.stride() for y in operands]
+
+
 def test_a_class_that_compares_strides() -> None:
     """Its outer strides are ours to tell, since one of its inner tensors is a wrapper of ours."""
     inner = TwoTensor(torch.rand(6).as_strided((2, 1), (1, 2), 4), torch.rand(2, 1))

@@ -145,6 +145,22 @@ def test_one_channel_scaled_up_stays_in_channels_last(device: str) -> None:
         assert torch.nn.functional.interpolate(x, (3, 3), mode="bicubic").stride() == (9, 1, 3, 1)
 
 
+@pytest.mark.parametrize("mode", ["trilinear", "nearest", "nearest-exact", "area"])
+@pytest.mark.parametrize("sizes", [(2, 1, 4, 4, 4), (2, 3, 4, 4, 4), (2, 3, 1, 4, 4), (1, 1, 4, 1, 4)])
+def test_volumes_scaled_up(mode: str, sizes: tuple[int, ...]) -> None:
+    for layout in (torch.channels_last_3d, torch.contiguous_format):
+        x = torch.rand(sizes).contiguous(memory_format=layout)
+        expected = torch.nn.functional.interpolate(x, (3, 3, 3), mode=mode)
+        assert torch.nn.functional.interpolate(MetaTensor.like(x), (3, 3, 3), mode=mode).stride() == expected.stride()
+
+
+@pytest.mark.parametrize("func", [aten.isinf.default, aten.isfinite.default, aten.isnan.default], ids=str)
+@pytest.mark.parametrize("stride", [(1, 20), (1, 1), (2, 1), (1, 2)])
+def test_of_complex_numbers_of_one_column(func: Any, stride: tuple[int, int]) -> None:
+    x = torch.zeros(40, dtype=torch.complex64).as_strided((20, 1), stride)
+    assert func(MetaTensor.like(x)).stride() == func(x).stride()
+
+
 @pytest.mark.parametrize(("size", "stride"), [((5, 1, 5), (5, 1, 1)), ((5, 1), (1, 5)), ((5, 1), (1, 1))])
 def test_steps_along_dims_of_one_place(size: tuple[int, ...], stride: tuple[int, ...]) -> None:
     """Nobody goes there; they are as kernels give them nevertheless."""
