@@ -28,7 +28,6 @@ are the same to the last bit, but that a gradient of -0.0 to which nothing is ad
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -40,6 +39,7 @@ from torch import fx
 from subclass_aot import _torch
 from subclass_aot.backends.in_place import BACKWARD_OF, OVERWRITING, STRIDED, VIEW_OF, WRITING
 from subclass_aot.backends.memory import Memory, copied_by
+from subclass_aot.backends.shorter import plain_spec, shorter_call
 from subclass_aot.meta import Spec
 from subclass_aot.operators import effects_of
 from subclass_aot.passes import has_no_result, is_symint, viewed_node
@@ -75,6 +75,7 @@ def plan_of(graph: fx.Graph) -> Plan:
 
 
 class _Planner:
+    # More than ten attributes: each is found in one pass over the graph, and all are read in the next.
     def __init__(self, graph: fx.Graph) -> None:
         self.nodes: list[fx.Node] = list(graph.nodes)
         self.index = {node: i for i, node in enumerate(self.nodes)}
@@ -99,7 +100,8 @@ class _Planner:
                     continue
                 if _IN_PLACE.get(node.target, _never)(self, node):
                     continue
-            self.steps.append((node, shorter_call(node) or self._call(node)))
+            shorter = shorter_call(node)
+            self.steps.append((node, self._call(node) if shorter is None else Call(*shorter)))
         self._drop_unread(self.nodes[-1])
         return Plan(self.steps, self.same)
 
@@ -292,66 +294,6 @@ def owner_of(node: fx.Node, same: dict[fx.Node, fx.Node]) -> fx.Node:
     return node
 
 
-def shorter_call(node: fx.Node) -> Call | None:
-    """Returns one call for what was recorded as several: a sum and a view, or the parts of a linear layer.
-
-    Several that stand one after the other, so nothing is read later than it was.
-    """
-    if node.target is _aten.view.default:
-        before = node.prev
-        if node.args[0] is not before or len(before.users) != 1:
-            return None
-        return _sum_call(node, before) if before.target is _aten.sum.dim_IntList else _linear_call(before, node)
-    return _linear_call(node, node)
-
-
-def _sum_call(view: fx.Node, total: fx.Node) -> Call | None:
-    """Returns a sum without the dims of size 1 that it keeps and a view drops: the gradient of a bias."""
-    spec, kept = _plain_spec(view), _plain_spec(total)
-    if spec is None or kept is None or total.kwargs or total.args[2:] != (True,):
-        return None
-    summed: Any = total.args[1]
-    dims = {dim % len(kept.size) for dim in summed}
-    if not dims or spec.size != tuple(n for i, n in enumerate(kept.size) if i not in dims):
-        return None
-    return Call(_aten.sum.dim_IntList, (*total.args[:2], False))
-
-
-def _linear_call(product: fx.Node, result: fx.Node) -> Call | None:
-    """Returns the call of a linear layer for the product that it is, with the views around it if there are any."""
-    if product.target is not _aten.addmm.default or product.kwargs or len(product.args) != 3:
-        return None
-    bias, x, transposed = product.args
-    if not isinstance(transposed, fx.Node) or transposed.target is not _aten.t.default or not isinstance(x, fx.Node):
-        return None
-    weight, given = transposed.args[0], x
-    if result is not product:
-        given = x.args[0]  # type: ignore[assignment]
-        if x.target is not _aten.view.default or not _is_packed(given, 3):
-            return None
-        if _plain_spec(result).size[:-1] != _plain_spec(given).size[:-1]:  # type: ignore[union-attr]
-            return None
-    of_bias, of_weight = _plain_spec(bias), _plain_spec(weight)
-    if of_bias is None or of_weight is None or len(of_bias.size) != 1 or len(of_weight.size) != 2:
-        return None
-    return Call(torch.nn.functional.linear, (given, weight, bias))
-
-
-def _plain_spec(node: object) -> Spec | None:
-    """Returns the spec of a node that is a tensor whose sizes are numbers."""
-    spec = node.meta.get("spec") if isinstance(node, fx.Node) else None
-    return spec if isinstance(spec, Spec) and spec.solver is None else None
-
-
-def _is_packed(node: object, rank: int) -> bool:
-    """Returns whether a node is a tensor of so many dims whose elements lie one after the other."""
-    spec = _plain_spec(node)
-    if spec is None or len(spec.size) != rank or 0 in spec.size:
-        return False
-    strides = [math.prod(spec.size[i + 1 :]) for i in range(rank)]
-    return all(size == 1 or have == want for size, have, want in zip(spec.size, spec.stride, strides, strict=True))
-
-
 def nodes_in(values: Iterable[object]) -> Iterator[fx.Node]:
     """Yields the nodes among values, in calls and containers too."""
     for value in values:
@@ -434,7 +376,7 @@ def _is_over_its_place(part: fx.Node, scatter: fx.Node) -> bool:
     in part: as `x[0].add_(y)` is recorded.
     """
     base, own = _input(scatter, 0), part.args[0]
-    whole, spec, made = _plain_spec(base), _plain_spec(own), _plain_spec(part)
+    whole, spec, made = plain_spec(base), plain_spec(own), plain_spec(part)
     if whole is None or spec is None or made is None or not isinstance(own, fx.Node) or not _is_view_of(own, base):
         return False
     if (made.size, made.dtype) != (spec.size, whole.dtype):
@@ -455,7 +397,7 @@ def _is_view_of(node: fx.Node, base: fx.Node) -> bool:
 
 
 def _are_parts(one: fx.Node, other: fx.Node) -> bool:
-    """Returns whether a tensor was taken apart, into these two among others; they are the same or do not overlap."""
+    """Returns whether a tensor was split into these two, among others: they are the same or do not overlap."""
     if one.target is not operator.getitem or other.target is not operator.getitem:
         return False
     a, b = _input(one, 0), _input(other, 0)
