@@ -331,6 +331,17 @@ def test_ready_made_classes_are_short(path: Path) -> None:
             assert ">>>" in doc, "its docstring shows how it is used"
 
 
+def test_gains_in_the_readme_are_those_of_the_tables() -> None:
+    """Within what a new measurement may change without anybody's noticing."""
+    table = (ROOT / "docs" / "benchmarks" / "quantized.md").read_text().partition("### Prefill")[0]
+    gains = re.findall(r"(int\d) ([\d.]+) to ([\d.]+)", README)
+    assert len(gains) == 2
+    for name, low, high in gains:
+        (row,) = re.findall(rf"`{name.title()}Weight` .*", table)
+        eager, inductor = (float(cell.strip(" x")) for cell in row.split("|")[4:6])
+        assert float(low) == pytest.approx(eager, rel=0.15) and float(high) == pytest.approx(inductor, rel=0.15)
+
+
 MOST_LINES_OF_A_VERSION = 30
 
 

@@ -152,6 +152,12 @@ def gradients(
     return found
 
 
+below_autograd: Callable[[], Any] = torch._C._AutoDispatchBelowAutograd
+"""Runs a block in which operators make no history, though grad mode may be on, which some kernels read. The public way
+is to detach each argument, which takes as long as a small kernel.
+"""
+
+
 def is_below_autograd() -> bool:
     """Returns whether autograd has seen the operator that runs now. Only the dispatcher's own state says it.
 

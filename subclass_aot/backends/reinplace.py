@@ -13,11 +13,13 @@ splits, if nothing else reads that memory later:
   may be on that of any of its arguments. What the graph returns is read at its end, so results and what is saved for
   backward are safe, and what is kept for an operator that was put off is read there.
 
+A part that a pointwise operator computes of itself is computed where it stands: the gates of a recurrent cell.
+
 A pointwise operator writes over its first operand likewise, or over the other of two that may change places: composite
 operators do so in eager with what they compute on their way, and each new tensor of a large size costs a pass over it.
 
-What an earlier tensor is already needs no operator: the transpose of a transpose, `x ** 1`. A sum does not keep a dim
-that a view would drop.
+What an earlier tensor is already needs no operator: the transpose of a transpose, `x ** 1`, the same view once more. A
+sum does not keep a dim that a view would drop.
 
 A tensor that takes over the memory of another is the only one alive on it. So it is enough to know until when the
 tensors are read that share memory in the graph as it stands: linear time, and the graph itself is not changed. Results
@@ -37,9 +39,10 @@ from torch import fx
 from subclass_aot import _torch
 from subclass_aot.backends.in_place import BACKWARD_OF, OVERWRITING, STRIDED, VIEW_OF, WRITING
 from subclass_aot.backends.memory import Memory, copied_by
+from subclass_aot.backends.shorter import plain_spec, shorter_call
 from subclass_aot.meta import Spec
 from subclass_aot.operators import effects_of
-from subclass_aot.passes import has_no_result, is_symint, viewed_by
+from subclass_aot.passes import has_no_result, is_symint, viewed_node
 
 _aten = torch.ops.aten
 
@@ -72,6 +75,7 @@ def plan_of(graph: fx.Graph) -> Plan:
 
 
 class _Planner:
+    # More than ten attributes: each is found in one pass over the graph, and all are read in the next.
     def __init__(self, graph: fx.Graph) -> None:
         self.nodes: list[fx.Node] = list(graph.nodes)
         self.index = {node: i for i, node in enumerate(self.nodes)}
@@ -83,6 +87,7 @@ class _Planner:
         self.exact = self._exact()
         self.steps: list[tuple[fx.Node | None, Call]] = []
         self.same: dict[fx.Node, fx.Node] = {}
+        self.views: dict[tuple[object, ...], fx.Node] = {}
 
     def plan(self) -> Plan:
         for node in self.nodes:
@@ -95,7 +100,8 @@ class _Planner:
                     continue
                 if _IN_PLACE.get(node.target, _never)(self, node):
                     continue
-            self.steps.append((node, shorter_call(node) or self._call(node)))
+            shorter = shorter_call(node)
+            self.steps.append((node, self._call(node) if shorter is None else Call(*shorter)))
         self._drop_unread(self.nodes[-1])
         return Plan(self.steps, self.same)
 
@@ -107,17 +113,25 @@ class _Planner:
         """
         source, spec = copied_by(node) if self.pure == len(self.nodes) else None, node.meta.get("spec")
         if source is None:
-            source = viewed_by(node)
+            source = viewed_node(node)
             while source is not None and source.meta.get("spec") is not spec:
-                source = viewed_by(source)
+                source = viewed_node(source)
         if source is None or spec is None:
-            return None
+            return None if node in self.results else self._view_there(node)
         if node in self.results:
             owner = owner_of(source, self.same)
             if owner not in self.memory.own or owner in self.results:
                 return None
             self.results.add(owner)
         return source
+
+    def _view_there(self, node: fx.Node) -> fx.Node | None:
+        """Returns a node that is the same view of the same tensor, also if that was written in the meantime."""
+        viewed = viewed_node(node)
+        if viewed is None or viewed is not node.args[0]:
+            return None
+        key = (node.target, owner_of(viewed, self.same), repr(node.args[1:]), repr(node.kwargs))
+        return None if (there := self.views.setdefault(key, node)) is node else there
 
     def _put_off(self) -> Iterator[tuple[fx.Node, fx.Node]]:
         """Yields what is computed on the way to another node, and that node."""
@@ -182,6 +196,11 @@ class _Planner:
         base = node.args[0]
         if not self._is_free(base, node):
             return False
+        written_over = _input(node, 1)
+        if written_over in self.put_off and written_over.target in OVERWRITING:
+            call = self._call(written_over)
+            self._write(node, base, Call(OVERWRITING[written_over.target], call.args, call.kwargs))
+            return True
         target: fx.Node | Call = base
         part = node
         while True:
@@ -275,23 +294,6 @@ def owner_of(node: fx.Node, same: dict[fx.Node, fx.Node]) -> fx.Node:
     return node
 
 
-def shorter_call(node: fx.Node) -> Call | None:
-    """Returns one call for a sum and the view that drops the dims of size 1 that it has kept: a gradient of a bias."""
-    total = node.prev
-    spec, kept = node.meta.get("spec"), total.meta.get("spec")
-    if node.target is not _aten.view.default or node.args[0] is not total or len(total.users) != 1:
-        return None
-    if total.target is not _aten.sum.dim_IntList or total.kwargs or len(total.args) != 3 or total.args[2] is not True:
-        return None
-    if not isinstance(spec, Spec) or not isinstance(kept, Spec) or spec.solver is not None:
-        return None
-    summed: Any = total.args[1]
-    dims = {dim % len(kept.size) for dim in summed}
-    if not dims or spec.size != tuple(n for i, n in enumerate(kept.size) if i not in dims):
-        return None
-    return Call(_aten.sum.dim_IntList, (*total.args[:2], False))
-
-
 def nodes_in(values: Iterable[object]) -> Iterator[fx.Node]:
     """Yields the nodes among values, in calls and containers too."""
     for value in values:
@@ -365,6 +367,61 @@ def _parts_of_scatter(node: fx.Node) -> Iterator[fx.Node]:
         arguments = (base, *node.args[2:])
         if view.target is VIEW_OF[node.target] and view.args == arguments and view.kwargs == node.kwargs:
             yield part
+    elif part.target in OVERWRITING and _is_over_its_place(part, node):
+        yield part
+
+
+def _is_over_its_place(part: fx.Node, scatter: fx.Node) -> bool:
+    """Returns whether a pointwise operator reads the place that its result is written to, and nothing that overlaps it
+    in part: as `x[0].add_(y)` is recorded.
+    """
+    base, own = _input(scatter, 0), part.args[0]
+    whole, spec, made = plain_spec(base), plain_spec(own), plain_spec(part)
+    if whole is None or spec is None or made is None or not isinstance(own, fx.Node) or not _is_view_of(own, base):
+        return False
+    if (made.size, made.dtype) != (spec.size, whole.dtype):
+        return False
+    if (spec.size, spec.stride, spec.offset) != _place(scatter, whole):
+        return False
+    others = nodes_in((*part.args[1:], *part.kwargs.values()))
+    return all(other is own or not _is_view_of(other, base) or _are_parts(other, own) for other in others)
+
+
+def _is_view_of(node: fx.Node, base: fx.Node) -> bool:
+    while node is not base:
+        viewed = viewed_node(node)
+        if viewed is None:
+            return False
+        node = viewed
+    return True
+
+
+def _are_parts(one: fx.Node, other: fx.Node) -> bool:
+    """Returns whether a tensor was split into these two, among others: they are the same or do not overlap."""
+    if one.target is not operator.getitem or other.target is not operator.getitem:
+        return False
+    a, b = _input(one, 0), _input(other, 0)
+    return a.target in _SPLITTING and (a.target, a.args, a.kwargs) == (b.target, b.args, b.kwargs)
+
+
+def _place(scatter: fx.Node, whole: Spec) -> tuple[tuple[int, ...], tuple[int, ...], int] | None:
+    """Returns the size, stride and offset of what `select_scatter` or `slice_scatter` writes, if they are numbers."""
+    numbers: list[Any] = list(scatter.args[2:]) or [0]
+    if scatter.kwargs or any(type(x) is not int and x is not None for x in numbers):
+        return None
+    dim, *where = numbers
+    size: list[Any] = list(whole.size)
+    stride: list[Any] = list(whole.stride)
+    if scatter.target is _aten.select_scatter.default:
+        offset = whole.offset + where[0] % size[dim] * stride[dim]
+        del size[dim], stride[dim]
+    elif scatter.target is _aten.slice_scatter.default:
+        taken = range(size[dim])[slice(*where) if where else slice(None)]
+        offset = whole.offset + taken.start * stride[dim]
+        size[dim], stride[dim] = len(taken), stride[dim] * taken.step
+    else:
+        return None
+    return tuple(size), tuple(stride), offset
 
 
 def _parts_of_sum(node: fx.Node) -> Iterator[fx.Node]:
@@ -387,6 +444,7 @@ def _never(planner: _Planner, node: fx.Node) -> bool:
     return False
 
 
+_SPLITTING = {_aten.split.Tensor, _aten.split_with_sizes.default, _aten.unbind.int}
 _COMMUTATIVE = {_aten.add.Tensor, _aten.mul.Tensor}
 _PARTS: dict[object, Callable[[fx.Node], Iterator[fx.Node]]] = {
     **dict.fromkeys(VIEW_OF, _parts_of_scatter),

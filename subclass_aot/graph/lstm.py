@@ -40,9 +40,8 @@ def _layer(*args: object) -> Any:
 
 
 def _run(*args: object) -> Any:
-    args = tuple([x.detach() if isinstance(x, torch.Tensor) else x for x in args])
-    with torch.enable_grad():
-        return LAYER(*args)
+    with _torch.autograd.below_autograd(), torch.enable_grad():
+        return _torch.operators.call_of(LAYER)(*args)
 
 
 def _shapes(*args: object) -> Any:

@@ -7,3 +7,5 @@ from subclass_aot.joint.joint import Joint as Joint
 from subclass_aot.joint.joint import trace_joint as trace_joint
 from subclass_aot.joint.records import JointInput as JointInput
 from subclass_aot.joint.records import JointOutput as JointOutput
+
+__all__ = ["BoundJoint", "CompiledJoint", "Joint", "JointInput", "JointOutput", "compile_joint", "trace_joint"]

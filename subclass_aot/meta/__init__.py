@@ -26,6 +26,8 @@ from subclass_aot.meta.tensor import MetaTensor as MetaTensor
 from subclass_aot.meta.tensor import new_leaf as new_leaf
 from subclass_aot.meta.unbacked import unbacked_rule as unbacked_rule
 
+__all__ = ["Listener", "MetaTensor", "Operation", "Spec", "Storage", "meta", "missing_meta", "register_meta", "to_meta"]
+
 
 class _Room(types.ModuleType):
     """This room has the name of its best known function, and is it, too: `subclass_aot.meta(device)`."""

@@ -10,7 +10,7 @@ from subclass_aot.passes.nodes import has_no_result as has_no_result
 from subclass_aot.passes.nodes import is_backward as is_backward
 from subclass_aot.passes.nodes import is_symint as is_symint
 from subclass_aot.passes.nodes import new_node as new_node
-from subclass_aot.passes.nodes import viewed_by as viewed_by
+from subclass_aot.passes.nodes import viewed_node as viewed_node
 from subclass_aot.passes.once import RemovedOnce as RemovedOnce
 from subclass_aot.passes.once import check_inputs as check_inputs
 from subclass_aot.passes.partition import backward_from as backward_from

@@ -5,3 +5,5 @@ from subclass_aot.profiling.command import run_command as run_command
 from subclass_aot.profiling.report import Report as Report
 from subclass_aot.profiling.run import Profiled as Profiled
 from subclass_aot.profiling.run import profile as profile
+
+__all__ = ["Profiled", "Report", "profile"]

@@ -13,3 +13,5 @@ from subclass_aot.testing.contract import Finding as Finding
 from subclass_aot.testing.contract import Report as Report
 from subclass_aot.testing.contract import check_subclass as check_subclass
 from subclass_aot.testing.printer import non_leaf as non_leaf
+
+__all__ = ["Finding", "Report", "check_compiled", "check_subclass", "difference", "non_leaf"]

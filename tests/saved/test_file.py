@@ -149,5 +149,5 @@ def test_many_files_that_are_not_trusted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("given", [{}, {"trust": False}, {"trust": 1}, {"fw_compiler": "eager"}])
 def test_files_are_loaded_by_those_who_trust_them(given: dict[str, Any], tmp_path: Path) -> None:
     written(tmp_path / "x.sa")
-    with pytest.raises(sa.CompiledFileError, match="is a program: .*\n  Instead: sa.load.path, trust=True."):
+    with pytest.raises(sa.CompiledFileError, match="is a program: .*\n  Instead: sa.load_compiled.path, trust=True."):
         sa.load_compiled(tmp_path / "x.sa", **given)
