@@ -273,7 +273,8 @@ class CompiledFunction(Generic[_P, _R]):
     def stages(self, /, *args: _P.args, **kwargs: _P.kwargs) -> Stages:
         """Returns what becomes of a call: recorded operators, functional, joint, forward, backward graph, and the code.
 
-        It is traced anew for that, with the sizes that are symbols by now. Nothing is run, and nothing is kept.
+        It is traced anew for that, with the sizes that are symbols by now. Nothing is kept, nothing is changed, and
+        nothing is run but what a value that the function reads is computed of.
 
         Args:
             *args: The arguments of the call.

@@ -131,6 +131,9 @@ def solver_of_call(*values: object) -> Any:
 def register_meta(op: Operator | OperatorPacket) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Declares the shape function of an operator.
 
+    An operator of your own needs none where it has a `torch.library.register_fake`, which is used. This is for
+    operators of others: those of torch that have no kernel on the device `meta`, or one that is wrong.
+
     Args:
         op: An operator (`torch.ops.mylib.op`), or one overload of it.
 

@@ -9,7 +9,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._torch.operators import Operator
 from subclass_aot.meta.operation import Operation, made_at, tell_listeners
-from subclass_aot.meta.storage import Storage, add_listeners, in_thread, without_listeners
+from subclass_aot.meta.storage import Storage, add_listener, in_thread, without_listeners
 
 if TYPE_CHECKING:  # which queries the stream that runs
     from subclass_aot.meta.tensor import MetaTensor
@@ -23,7 +23,8 @@ class Listener:
 
     It is called for each storage once as it is made (or, if it is that of a real tensor, first met), before the call
     for the operator that made it; and once as it dies, which is when the last tensor on it is gone. So it is called for
-    the death of storages, too, that are older than the block.
+    the death of storages, too, that are older than the block; and for that of a storage whose birth it was called for,
+    if another thread lets it go.
     """
 
     def on_operator(self, operation: Operation) -> None:
@@ -44,14 +45,14 @@ class Listener:
 
     def __enter__(self) -> Any:
         in_thread.listeners = (*in_thread.listeners, self)
-        add_listeners(1)
+        add_listener(self, True)
         return self
 
     def __exit__(self, *error: object) -> None:
         in_thread.listeners = tuple([other for other in in_thread.listeners if other is not self])
         if not in_thread.listeners:
             made_at.clear()
-        add_listeners(-1)
+        add_listener(self, False)
 
 
 class Answers(_torch.dispatch.DispatchMode):

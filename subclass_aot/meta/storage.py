@@ -66,7 +66,7 @@ class Storage:
         tag: Belongs to the recorder: the node of the tensor that it was made for. None where there is no recorder.
     """
 
-    __slots__ = ("spec", "tag", "_nbytes", "_handle", "__weakref__")
+    __slots__ = ("spec", "tag", "_nbytes", "_handle", "_heard_by", "__weakref__")
 
     def __init__(self, spec: Spec, nbytes: Any = None) -> None:
         self.spec = spec
@@ -74,7 +74,8 @@ class Storage:
         self.tag: Any = None
         self._handle: weakref.ref[StorageHandle] | None = None
         if _listening:
-            for listener in in_thread.listeners:
+            self._heard_by = in_thread.listeners  # of its death, too, in whatever thread that is
+            for listener in self._heard_by:
                 listener.on_storage(self)
 
     @staticmethod
@@ -146,30 +147,35 @@ def _needed(spec: Spec) -> Any:
 
 
 _lock = threading.Lock()
-_listening = 0
-"""How many listeners there are, in all threads."""
+_listening: tuple[Listener, ...] = ()
+"""The listeners of all threads."""
 
 
-def add_listeners(number: int) -> None:
+def add_listener(listener: Listener, is_added: bool) -> None:
     """Has storages report their death while there are listeners: with a `__del__` they would die more slowly.
 
     Args:
-        number: How many more listeners there are now, or fewer.
+        listener: The listener.
+        is_added: Whether it begins to listen, or ends.
     """
     global _listening
     with _lock:
-        _listening += number
+        _listening = (*_listening, listener) if is_added else tuple([x for x in _listening if x is not listener])
         if _listening:
             Storage.__del__ = _released  # type: ignore[attr-defined]
         elif hasattr(Storage, "__del__"):
             del Storage.__del__
         if hooks.leaves is not None:
-            hooks.leaves.listen_to_leaves(_listening)
+            hooks.leaves.listen_to_leaves(len(_listening))
 
 
 def _released(storage: Storage) -> None:
-    for listener in in_thread.listeners:
+    here = in_thread.listeners
+    for listener in here:
         listener.on_release(storage)
+    for listener in getattr(storage, "_heard_by", ()):
+        if listener not in here and listener in _listening:
+            listener.on_release(storage)
 
 
 _of_real: dict[int, tuple[weakref.ref[torch.UntypedStorage], Storage]] = {}

@@ -194,6 +194,32 @@ def test_only_the_thread_of_a_listener_is_heard() -> None:
     assert not memory.heard
 
 
+def released_elsewhere(held: list[Any]) -> None:
+    thread = threading.Thread(target=held.clear)
+    thread.start()
+    thread.join()
+
+
+@pytest.mark.parametrize("make", [lambda: MetaTensor(torch.ones(3)), lambda: torch.ones(3)])
+def test_a_death_in_another_thread_is_heard_where_the_birth_was(make: Callable[[], Any]) -> None:
+    """As of what threads of a process group let go: else what is next at that address would be taken for it."""
+    with Memory() as memory, Memory() as another:
+        held = [make()]
+        Storage.of(held[0])
+        released_elsewhere(held)
+        assert not held
+    for heard in (memory.heard, another.heard):
+        assert [event[0] for event in heard] == ["born", "dead"]
+
+
+def test_a_listener_that_has_ended_hears_of_no_death() -> None:
+    with Memory() as memory:
+        held = [MetaTensor(torch.ones(3))]
+    with Memory():
+        released_elsewhere(held)
+    assert [event[0] for event in memory.heard] == ["born"]
+
+
 def test_what_runs_unheard() -> None:
     x = MetaTensor(torch.ones(3))
     with Memory() as memory:

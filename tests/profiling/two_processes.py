@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -98,6 +99,7 @@ def compared(make: Callable[[], nn.Module]) -> dict[str, Any]:
     runs = []
     for _ in range(3):  # torch's profiler misses some of what threads of gloo free
         real, _, step = trained(make)
+        gc.collect()  # else what is left of the run before is freed in this one
         now = peak = report.timeline.before()
         for change in changes_of(step):
             now += change.nbytes

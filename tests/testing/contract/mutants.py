@@ -383,6 +383,8 @@ def table(outcomes: Sequence[Outcome]) -> str:
     reasons = collections.Counter(reason(each.mutant) for each in missed)
     unknown = [f"- `{each.mutant}`" for each in missed if not reason(each.mutant)]
     lines += ["", "Missed:", "", *unknown] if unknown else []
+    raising = [f"- `{each.mutant}`" for each in outcomes if each.verdict == "raises"]
+    lines += ["", "Raise by name, where the right class does not:", "", *raising] if raising else []
     lines += ["", "Do the same:", "", *(f"- {count}: {why}" for why, count in reasons.most_common() if why)]
     return "\n".join(lines)
 
