@@ -66,7 +66,7 @@ class Storage:
         tag: Belongs to the recorder: the node of the tensor that it was made for. None where there is no recorder.
     """
 
-    __slots__ = ("spec", "tag", "_nbytes", "_handle", "_heard_by", "__weakref__")
+    __slots__ = ("spec", "tag", "_nbytes", "_handle", "_told", "__weakref__")
 
     def __init__(self, spec: Spec, nbytes: Any = None) -> None:
         self.spec = spec
@@ -74,8 +74,8 @@ class Storage:
         self.tag: Any = None
         self._handle: weakref.ref[StorageHandle] | None = None
         if _listening:
-            self._heard_by = in_thread.listeners  # of its death, too, in whatever thread that is
-            for listener in self._heard_by:
+            self._told = in_thread.listeners  # of its death, too, in whatever thread that is
+            for listener in self._told:
                 listener.on_storage(self)
 
     @staticmethod
@@ -173,7 +173,7 @@ def _released(storage: Storage) -> None:
     here = in_thread.listeners
     for listener in here:
         listener.on_release(storage)
-    for listener in getattr(storage, "_heard_by", ()):
+    for listener in getattr(storage, "_told", ()):
         if listener not in here and listener in _listening:
             listener.on_release(storage)
 
