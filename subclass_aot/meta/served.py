@@ -79,7 +79,7 @@ def hits() -> int:
 
 def _begin() -> None:
     blank = Storage(Spec.make((), ()))
-    others = ("spec", "__weakref__", "_heard_by")  # while somebody listens, Python makes the storages
+    others = ("spec", "__weakref__", "_told")  # while somebody listens, Python makes the storages
     rest = {name: getattr(blank, name) for name in Storage.__slots__ if name not in others}
     _accelerator.install_leaf_kernels(_torch.operators.names_of_aten())
     modes = DataFree, _torch.switches.Shield
