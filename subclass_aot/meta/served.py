@@ -79,8 +79,8 @@ def hits() -> int:
 
 def _begin() -> None:
     blank = Storage(Spec.make((), ()))
-    names = [name for name in Storage.__slots__ if name not in ("spec", "_told", "__weakref__")]
-    rest = {name: getattr(blank, name) for name in names}  # where anybody is told, Python makes them
+    others = ("spec", "__weakref__", "_told")  # while somebody listens, Python makes the storages
+    rest = {name: getattr(blank, name) for name in Storage.__slots__ if name not in others}
     _accelerator.install_leaf_kernels(_torch.operators.names_of_aten())
     modes = DataFree, _torch.switches.Shield
     _accelerator.serve_leaves(MetaTensor, Storage, rest, *modes, effects_for_kernel, in_thread, tell_listeners)
