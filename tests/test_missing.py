@@ -151,6 +151,31 @@ def test_a_file_asks_too(tmp_path: Path) -> None:
         loaded(x)
 
 
+OURS = sorted(name for name in {*dir(sa.MetaTensor)} - {*dir(torch.Tensor)} if not name.startswith(("__", "meta_")))
+"""What tensors without data have beside `Tensor`."""
+
+
+@pytest.mark.parametrize("name", [*OURS, "tag", "spec", "node", "front", "memory", "value"])
+def test_a_program_may_use_any_name(name: str) -> None:
+    """What stands for a tensor in a trace has names of its own, and these are not in the way."""
+
+    def program(x: Any) -> Any:
+        before = getattr(x, name, 2) if hasattr(x, name) else 3
+        setattr(x, name, before + 1)
+        return x * before * getattr(x, name)
+
+    compiled = sa.aot_compile(program)
+    one, other = torch.ones(2), torch.ones(2)
+    for _ in range(3):
+        torch.testing.assert_close(compiled(one), program(other))
+        assert getattr(one, name) == getattr(other, name)
+
+
+def test_names_of_the_class_alone() -> None:
+    x = sa.MetaTensor(torch.ones(2))
+    assert x.spec is x.meta_spec and not hasattr(x, "like") and sa.MetaTensor.like(x).shape == (2,)
+
+
 @pytest.mark.parametrize("how", ["getattr", "hasattr", "a private name"])
 def test_a_number_in_the_place_of_a_tensor(how: str) -> None:
     compiled = sa.aot_compile(ASKS[how])

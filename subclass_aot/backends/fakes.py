@@ -72,7 +72,7 @@ class Fakes:
     def inputs(self) -> list[Any]:
         """A fake tensor for each input, or its symbolic number."""
         with _outside_of_traces():
-            made = [fake_of(x.spec, self.mode) if isinstance(x, MetaTensor) else x for x in self._given]
+            made = [fake_of(x.meta_spec, self.mode) if isinstance(x, MetaTensor) else x for x in self._given]
         for meta, val, fake in zip(self._placeholders, self._said, made, strict=True):
             if dict.get(meta, "val") is val:
                 dict.__setitem__(meta, "val", fake)
@@ -115,7 +115,7 @@ class Fakes:
             return type(val)(self._fake(v, of, None) for v in val)
         if not isinstance(val, MetaTensor):
             return val
-        return fake_of(val.spec, self.mode, of.untyped_storage() if isinstance(of, torch.Tensor) else None)
+        return fake_of(val.meta_spec, self.mode, of.untyped_storage() if isinstance(of, torch.Tensor) else None)
 
 
 @contextmanager

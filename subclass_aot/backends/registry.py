@@ -262,17 +262,17 @@ def _with_fakes(val: object, mode: AbstractContextManager[object]) -> Any:
     """Returns the value of a node, a leaf or several, with a fake tensor for each leaf."""
     if isinstance(val, tuple | list):
         return type(val)(_with_fakes(v, mode) for v in val)
-    return fake_of(val.spec, mode) if isinstance(val, MetaTensor) else val
+    return fake_of(val.meta_spec, mode) if isinstance(val, MetaTensor) else val
 
 
 def _inductor(graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> BoxedFunction:
     """Compiles by inductor, which wants fake tensors, where this library has tensors that cost nothing to make."""
-    static = [i for i in graph.meta.get("static_input_indices", ()) if _is_aligned(inputs[i].spec)]
+    static = [i for i in graph.meta.get("static_input_indices", ()) if _is_aligned(inputs[i].meta_spec)]
     solver = solver_of(graph)
     different = any(x is not expected for x, expected in zip(inputs, example_inputs(graph), strict=True))
     written = take_entangled_writes(graph)
     mode = _torch.inductor.fake_mode(_torch.symbolic.shape_env() if solver is None else solver)
-    fakes = [fake_of(x.spec, mode) if isinstance(x, MetaTensor) else _as_symbol(x, solver) for x in inputs]
+    fakes = [fake_of(x.meta_spec, mode) if isinstance(x, MetaTensor) else _as_symbol(x, solver) for x in inputs]
     if different:
         take_any_strides(graph)
     with nullcontext() if solver is None else _torch.dispatch.python_dispatcher():  # kernels in C++ know no symbols

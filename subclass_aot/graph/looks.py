@@ -293,7 +293,7 @@ def _numbers_in(result: object) -> Iterator[tuple[tuple[int, int | None] | None,
         if is_symbolic(part):
             yield (i, None), part
         elif isinstance(part, MetaTensor):
-            yield from (((i, dim), n) for dim, n in enumerate(part.spec.size) if is_symbolic(n))
+            yield from (((i, dim), n) for dim, n in enumerate(part.meta_spec.size) if is_symbolic(n))
 
 
 def _number_at(path: tuple[int, int | None] | None, factor: int, of: Callable[[], Any]) -> Any:

@@ -34,7 +34,7 @@ def _layer(*args: object) -> Any:
     """Records the operator that gives a workspace where `LAYER` would give one."""
     if not torch.is_grad_enabled():
         return NotImplemented
-    if any(type(x) is MetaTensor and x.spec.solver is not None for x in args):
+    if any(type(x) is MetaTensor and x.meta_spec.solver is not None for x in args):
         raise Retrace(fused_lstm=False)
     return _for_training(*args)
 

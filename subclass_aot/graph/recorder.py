@@ -52,12 +52,12 @@ GRADIENT = _Gradient()
 
 def is_gradient(value: object) -> bool:
     """Returns whether a tensor is a traced `.grad` that is no input."""
-    return type(value) is MetaTensor and value.tag is GRADIENT
+    return type(value) is MetaTensor and value.meta_tag is GRADIENT
 
 
 def tag(leaf: MetaTensor, node: object) -> None:
     """Registers the node of a leaf, and of its storage, if that is new."""
-    leaf.tag = node
+    leaf.meta_tag = node
     storage = Storage.of(leaf)
     if storage.tag is None:
         storage.tag = node
@@ -324,8 +324,8 @@ class Recorder(Stream):
         self._describe(node)
         effects = effects_of(func)
         if type(result) is MetaTensor:
-            node.meta["spec"] = result.spec
-            node.meta["val"] = val_of(result.spec)
+            node.meta["spec"] = result.meta_spec
+            node.meta["val"] = val_of(result.meta_spec)
             if not effects.writes or effects.returns_written[0] is None:
                 tag(result, node)
                 self.made.append(weakref.ref(result))
@@ -349,11 +349,11 @@ class Recorder(Stream):
                 self._multiple(item, part, ())
                 values.append(item.meta["val"])
             elif type(part) is MetaTensor:
-                values.append(val_of(part.spec))
+                values.append(val_of(part.meta_spec))
                 if i < len(written) and written[i] is not None:
                     continue
                 item = self._item(node, i)
-                item.meta["spec"] = part.spec
+                item.meta["spec"] = part.meta_spec
                 item.meta["val"] = values[-1]
                 tag(part, item)
                 self.made.append(weakref.ref(part))
@@ -386,16 +386,16 @@ class Recorder(Stream):
         """
         kind = type(value)
         if kind is MetaTensor:
-            if value.tag not in self.nodes:
+            if value.meta_tag not in self.nodes:
                 raise UnknownTensorError(UNKNOWN_LEAF)
-            return value.tag
+            return value.meta_tag
         if kind is list or kind is tuple:
             return [self.node_of(v) for v in value]
         if is_symbolic(value):
             return self.symints.node(value, self._describe)
         if _torch.wrappers.is_nested_int(value):
             raise TraceError(NESTED_INT.format(line=user_line()))
-        return self.lift(value).tag if isinstance(value, torch.Tensor) else value
+        return self.lift(value).meta_tag if isinstance(value, torch.Tensor) else value
 
 
 _TAGS = {"forward": "is_forward", "backward": "is_backward"}

@@ -63,7 +63,7 @@ class SymintNodes:
             (_torch.symbolic.symbol_and_factor(_torch.symbolic.original_expression_of(size)), (position, dim))
             for position, leaf in enumerate(leaves)
             if type(leaf) is MetaTensor
-            for dim, size in enumerate(leaf.spec.size)
+            for dim, size in enumerate(leaf.meta_spec.size)
             if is_symbolic(size)
         ]
         for (symbol, factor), place in sorted(sizes, key=lambda size: size[0][1]):
@@ -73,7 +73,7 @@ class SymintNodes:
             self._unbacked[symbol] = number
             if symbol in places:
                 position, dim, factor = places[symbol]
-                self._sources.setdefault(symbol, (leaves[position].tag, _SIZE, dim, factor))
+                self._sources.setdefault(symbol, (leaves[position].meta_tag, _SIZE, dim, factor))
 
     def unbacked(self) -> list[Any]:
         """Returns the numbers that depend on data, and that a node gives, or can be read from one."""

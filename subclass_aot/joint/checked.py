@@ -167,10 +167,10 @@ def _copy(graph: fx.Graph, node: fx.Node, copies: Mapping[fx.Node, Any], value: 
     copy.meta = undescribed(node.meta, *_OF_SHAPES)
     copy.meta.setdefault("stack_trace", "")
     if isinstance(value, MetaTensor):
-        copy.meta["spec"] = value.spec
-        copy.meta["val"] = new_leaf(value.spec)
+        copy.meta["spec"] = value.meta_spec
+        copy.meta["val"] = new_leaf(value.meta_spec)
     elif isinstance(value, tuple | list):
-        copy.meta["val"] = tuple(new_leaf(x.spec) if isinstance(x, MetaTensor) else x for x in value)
+        copy.meta["val"] = tuple(new_leaf(x.meta_spec) if isinstance(x, MetaTensor) else x for x in value)
     elif value is not None:
         copy.meta["val"] = value
     if any(map(is_backward, copy.all_input_nodes)):

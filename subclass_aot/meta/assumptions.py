@@ -271,13 +271,15 @@ def _key(line: str) -> str:
 
 def positions(leaf: MetaTensor, rows: int) -> MetaTensor:
     """Returns what `nonzero` gives of a leaf if so many of its elements are not zero."""
-    stride = (1, max(rows, 1)) if leaf.spec.device.type == "cpu" else (leaf.dim(), 1)
-    return new_leaf(Spec.make((rows, leaf.dim()), stride, 0, torch.int64, leaf.spec.device))
+    stride = (1, max(rows, 1)) if leaf.meta_spec.device.type == "cpu" else (leaf.dim(), 1)
+    return new_leaf(Spec.make((rows, leaf.dim()), stride, 0, torch.int64, leaf.meta_spec.device))
 
 
 def _leaves(leaf: MetaTensor, *made: tuple[tuple[int, ...], torch.dtype]) -> tuple[MetaTensor, ...]:
     """Returns new leaves of some sizes and dtypes, on the device of another."""
-    return tuple(new_leaf(Spec.make(size, strides.packed(size), 0, dtype, leaf.spec.device)) for size, dtype in made)
+    return tuple(
+        new_leaf(Spec.make(size, strides.packed(size), 0, dtype, leaf.meta_spec.device)) for size, dtype in made
+    )
 
 
 _DIFFER = "differ from all others"

@@ -79,13 +79,13 @@ def with_dtype(
 def _is_whole(value: object) -> bool:
     if type(value) is not MetaTensor:
         return False
-    return not (value.spec.dtype.is_floating_point or value.spec.dtype.is_complex)
+    return not (value.meta_spec.dtype.is_floating_point or value.meta_spec.dtype.is_complex)
 
 
 def _specs(arguments: Arguments) -> Arguments:
     def spec(value: object) -> Any:
         if type(value) is MetaTensor:
-            return value.spec
+            return value.meta_spec
         return Spec.of(value) if isinstance(value, torch.Tensor) else value
 
     tree: Any = optree.tree_map(spec, arguments, none_is_leaf=True)  # type: ignore[arg-type]

@@ -50,7 +50,7 @@ def run(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  
     for a in args:
         kind = type(a)
         if kind is MetaTensor:
-            key.append(a.spec)
+            key.append(a.meta_spec)
         elif kind is list or kind is tuple:
             _list_key(a, key)
         elif isinstance(a, torch.Tensor):
@@ -62,7 +62,7 @@ def run(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  
         key.append(name)
         a = kwargs[name]
         if isinstance(a, torch.Tensor):
-            key.append(Spec.of(a) if type(a) is not MetaTensor else a.spec)
+            key.append(Spec.of(a) if type(a) is not MetaTensor else a.meta_spec)
         elif type(a) in (list, tuple):
             _list_key(a, key)
         else:
@@ -81,7 +81,7 @@ def run(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  
     if effects.pure:
         return _blanks(specs)
     if func in _SETS and type(args[0]) is MetaTensor:
-        args[0]._storage = Storage.of(args[1]) if len(args) > 1 else Storage(specs)
+        args[0].meta_storage = Storage.of(args[1]) if len(args) > 1 else Storage(specs)
     return _aliased(effects, specs, args, kwargs)
 
 
@@ -98,11 +98,11 @@ def _dispatch(
     kwargs = kwargs or {}
     for a in args:
         if type(a) is MetaTensor:
-            if a.tag is not None and _is_elsewhere(func, a):
+            if a.meta_tag is not None and _is_elsewhere(func, a):
                 return other_threads.run_on_inputs(func, args, kwargs, MetaTensor)
         elif type(a) is list:
             for b in a:
-                if type(b) is MetaTensor and b.tag is not None and _is_elsewhere(func, b):
+                if type(b) is MetaTensor and b.meta_tag is not None and _is_elsewhere(func, b):
                     return other_threads.run_on_inputs(func, args, kwargs, MetaTensor)
         elif type(a) in MEMORY:
             return set_to_memory(*args)
@@ -146,7 +146,7 @@ def _is_elsewhere(func: Operator, leaf: MetaTensor) -> bool:
     Raises:
         TraceError: The trace is over.
     """
-    if other_threads.is_elsewhere(leaf.tag):
+    if other_threads.is_elsewhere(leaf.meta_tag):
         return True
     if is_over(leaf):
         raise TraceError(_OVER.format(operator=func, line=user_line(), tensor=leaf))
@@ -183,7 +183,7 @@ def _aliased(effects: Effects, specs: Any, args: tuple[Any, ...], kwargs: dict[s
             if type(argument) is not MetaTensor:  # one of torch's own on the meta device
                 if not Spec.of(argument).equals(spec):
                     raise MutationError(REAL_WRITTEN.format(name=written[1], line=user_line()))
-            elif argument.spec is not spec and not argument.spec.equals(spec):
+            elif argument.meta_spec is not spec and not argument.meta_spec.equals(spec):
                 set_spec(argument, spec)
             results.append(argument)
         elif viewed is not None:
@@ -203,14 +203,14 @@ def _blanks(specs: Any) -> Any:
 
 
 def _view(spec: Spec, of: Any) -> MetaTensor:
-    return new_leaf(spec, of._storage if type(of) is MetaTensor else Storage.of(of))
+    return new_leaf(spec, of.meta_storage if type(of) is MetaTensor else Storage.of(of))
 
 
 def _list_key(values: Iterable[Any], key: list[Any]) -> None:
     key.append("[")
     for v in values:
         if type(v) is MetaTensor:
-            key.append(v.spec)
+            key.append(v.meta_spec)
         elif isinstance(v, torch.Tensor):
             key.append(Spec.of(v))
         else:
@@ -223,7 +223,7 @@ def _specs(values: Any) -> Any:
     """Returns the same structure with specs for tensors."""
     kind = type(values)
     if kind is MetaTensor:
-        return values.spec
+        return values.meta_spec
     if kind is tuple or kind is list:
         return kind([_specs(v) for v in values])
     if kind is dict:

@@ -223,7 +223,7 @@ class DataFree(Stream):
             if any(Storage.of(x) in self._met for x in leaves_of(argument_at(place, args, kwargs))):
                 raise MutationError(REAL_WRITTEN.format(name=place[1], line=user_line()))
         made, values = leaves_of(result), None
-        if func.overloadpacket is not torch.ops.aten.set_ and all(x.spec.solver is None for x in made):
+        if func.overloadpacket is not torch.ops.aten.set_ and all(x.meta_spec.solver is None for x in made):
             values = self._computed(func, args, kwargs, made, number)
         if values is None or number is not None or any(map(is_fill, values)):
             for written in writes:  # and else all that share the memory have their constants written
@@ -251,13 +251,13 @@ class DataFree(Stream):
         found: Any = None
         if known and not self._are_long(given + made, constants, bool(writes)):
             found = self._on_constants(func, args, kwargs)
-        elif writes and any(Storage.of(x).nbytes != x.spec.numel * x.spec.dtype.itemsize for x in made):
+        elif writes and any(Storage.of(x).nbytes != x.meta_spec.numel * x.meta_spec.dtype.itemsize for x in made):
             return None  # only a part
         elif number is not None:
-            values = [fill(x.spec, torch.tensor(number)) for x in made]
+            values = [fill(x.meta_spec, torch.tensor(number)) for x in made]
             found = [x.clone() if x.numel() <= MOST_MADE else x for x in values]  # parts of short ones may be written
         elif known:
-            found = on_fills(func, self._with_constants((args, kwargs)), [x.spec for x in made])
+            found = on_fills(func, self._with_constants((args, kwargs)), [x.meta_spec for x in made])
         if found is None:
             return None
         return [x for x in optree.tree_leaves(found, none_is_leaf=True) if isinstance(x, torch.Tensor)]
@@ -265,7 +265,7 @@ class DataFree(Stream):
     @staticmethod
     def _are_long(leaves: list[MetaTensor], constants: list[torch.Tensor], written: bool) -> bool:
         """Returns whether constants are not to be computed with: one is long, or a part of a long one is written."""
-        if any(x.spec.numel > MOST_MADE for x in leaves):
+        if any(x.meta_spec.numel > MOST_MADE for x in leaves):
             return True
         return written and any(
             constant.untyped_storage().nbytes() < Storage.of(leaf).nbytes
@@ -278,8 +278,8 @@ class DataFree(Stream):
     def _known(self, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], value_of: object) -> Any:
         tree: Any = (args, kwargs)
         given = leaves_of(tree)
-        device = given[0].spec.device
-        if any(x.spec.solver is None and x.spec.numel > MOST_MADE for x in given):
+        device = given[0].meta_spec.device
+        if any(x.meta_spec.solver is None and x.meta_spec.numel > MOST_MADE for x in given):
             value = self._values.of(given[0]) if func.overloadpacket is torch.ops.aten.nonzero else None
             found = None if value is None else (positions(given[0], value.numel() if value.flatten()[0] else 0),)
         else:

@@ -88,13 +88,13 @@ def run_on_inputs(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any],
 
     def real(value: Any) -> Any:
         nonlocal with_grad
-        if type(value) is not leaf or value.tag is None or not is_elsewhere(value.tag):
+        if type(value) is not leaf or value.meta_tag is None or not is_elsewhere(value.meta_tag):
             return value
-        found = real_input(value.tag)
+        found = real_input(value.meta_tag)
         if found is None:
-            raise _refused(value.tag.graph, _NO_INPUT.format(operator=func, line=user_line()))
+            raise _refused(value.meta_tag.graph, _NO_INPUT.format(operator=func, line=user_line()))
         with_grad |= value.requires_grad
-        graphs.append(value.tag.graph)
+        graphs.append(value.meta_tag.graph)
         graphs[-1].is_read_elsewhere = True
         return found
 

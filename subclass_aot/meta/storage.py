@@ -86,7 +86,7 @@ class Storage:
         >>> Storage.of(x) is Storage.of(x[1:]), Storage.of(x)
         (True, Storage(16 bytes, cpu))
         """
-        own: Storage | None = getattr(tensor, "_storage", None)
+        own: Storage | None = getattr(tensor, "meta_storage", None)
         return own or of_memory(tensor.untyped_storage(), Spec.of(tensor))
 
     @staticmethod

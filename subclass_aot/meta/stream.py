@@ -23,7 +23,7 @@ from subclass_aot.meta.operation import tell_listeners
 from subclass_aot.meta.rules.forms import BY_VALUES, form_of
 from subclass_aot.meta.spec import Spec
 from subclass_aot.meta.storage import Storage, in_thread
-from subclass_aot.meta.tensor import MetaTensor, new_leaf
+from subclass_aot.meta.tensor import MetaTensor, in_front_of, new_leaf
 from subclass_aot.operators import PHYSICAL, Effects, effects_of, without_out
 
 _HIGHER_ORDER = """`{name}` is an operator that takes functions, and there is no rule for it without data.
@@ -144,13 +144,13 @@ class Stream(Answers):
         others = [kind for kind in types if kind is not _torch.plain_subclasses.TracedTensor]
         result = self.__torch_dispatch__(func, others, *behind)
         if cls is not None:
-            front = result.front(cls)
+            front = in_front_of(result, cls)
             self.on_front(front)
             return front
         front_of = {id(leaf): front for front, leaf in met}
         if effects_of(func).reshapes:
             for front, leaf in met:
-                _torch.wrappers.set_geometry(front, leaf.spec.size, leaf.spec.stride, leaf.spec.offset)
+                _torch.wrappers.set_geometry(front, leaf.meta_spec.size, leaf.meta_spec.stride, leaf.meta_spec.offset)
         if type(result) in (tuple, list):
             return type(result)([front_of.get(id(x), x) for x in result])
         return front_of.get(id(result), result)

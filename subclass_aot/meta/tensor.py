@@ -38,6 +38,32 @@ _NO_FRONT = """A traced tensor cannot be of the class {cls}: {reason}
 _GRAD: Any = torch.Tensor.grad  # the property
 
 
+class _OfClass:
+    """A function of the class alone: a tensor has no such attribute, and a program may give it one."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.__wrapped__ = function
+        self.__doc__ = function.__doc__
+
+    def __get__(self, tensor: object, cls: type | None = None) -> Any:
+        if tensor is not None:
+            raise AttributeError(f"{type(tensor).__name__!r} object has no attribute {self.__wrapped__.__name__!r}")
+        return self.__wrapped__
+
+
+class _Spec:
+    """What a tensor without data shows of itself, except to a program that is traced: its tensors have no such
+    attribute, unless it gives them one.
+    """
+
+    def __get__(self, tensor: Any, cls: type | None = None) -> Any:
+        if tensor is None:
+            return self
+        if tensor.meta_tag is not None:
+            raise AttributeError(f"{type(tensor).__name__!r} object has no attribute 'spec'")
+        return tensor.meta_spec
+
+
 class MetaTensor(torch.Tensor):
     """A tensor without data: it has a `Spec`, takes part in autograd, and costs no memory and no arithmetic.
 
@@ -53,22 +79,24 @@ class MetaTensor(torch.Tensor):
     torch.Size([10000000000, 5])
     """
 
-    __slots__ = ("spec", "tag", "_storage")
+    __slots__ = ("meta_spec", "meta_tag", "meta_storage")
     __torch_function__ = _torch.wrappers.disabled_torch_function_impl
     __torch_dispatch__: Any  # is set in `dispatch.py`, which makes tensors of this class
 
-    spec: Spec
-    tag: Any
+    meta_spec: Spec
+    meta_tag: Any
     """Belongs to the recorder; None where there is none. One whose `graph` says `is_over` is of a finished trace."""
     is_over: Callable[[object], bool]
     """Whether a value is a tensor of a trace that is over."""
-    _storage: Storage
+    spec = _Spec()
+    """Its metadata."""
+    meta_storage: Storage
     """What it shares with its views: see `Storage.of`."""
 
     def __new__(cls, tensor: torch.Tensor, device: str | torch.device | None = None) -> MetaTensor:
         return new_leaf(Spec.of(tensor, indexed(device) if device is not None else None))
 
-    @staticmethod
+    @_OfClass
     def like(tensor: torch.Tensor, device: str | torch.device | None = None) -> Any:
         """Returns a tensor without data like `tensor`: same class, sizes, strides, dtype and `requires_grad`.
 
@@ -82,21 +110,21 @@ class MetaTensor(torch.Tensor):
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]
-        return self.spec.device
+        return self.meta_spec.device
 
     @property
     def is_cuda(self) -> bool:  # type: ignore[override]
         """Whether it claims a device of the type `cuda`."""
-        return self.spec.device.type == "cuda"
+        return self.meta_spec.device.type == "cuda"
 
     def get_device(self) -> int:
         """Returns the index of its device; -1 of those that have none."""
-        return -1 if self.spec.device.type in ("cpu", "meta") else self.spec.device.index
+        return -1 if self.meta_spec.device.type in ("cpu", "meta") else self.meta_spec.device.index
 
     @property
     def is_meta(self) -> bool:  # type: ignore[override]
         """True, since it has no data; in a trace, what the tensor says that it stands for."""
-        return getattr(self, "tag", None) is None or self.spec.device.type == "meta"
+        return getattr(self, "meta_tag", None) is None or self.meta_spec.device.type == "meta"
 
     @property
     def data(self) -> Any:
@@ -110,14 +138,14 @@ class MetaTensor(torch.Tensor):
                 stands_for_it = mode.replaced(self, value)
                 value = value if stands_for_it is None else stands_for_it
         torch.Tensor.data.__set__(self, value)  # type: ignore[attr-defined]
-        self.spec = value.spec if isinstance(value, MetaTensor) else Spec.of(value)
-        self._storage = Storage.of(value)
-        self.tag = value.tag if isinstance(value, MetaTensor) else None
+        self.meta_spec = value.meta_spec if isinstance(value, MetaTensor) else Spec.of(value)
+        self.meta_storage = Storage.of(value)
+        self.meta_tag = value.meta_tag if isinstance(value, MetaTensor) else None
 
     @property
     def grad(self) -> Any:
         """Its gradient. A trace notes that it was read: whether an input has one is a fact of the call."""
-        node: Any = getattr(self, "tag", None)
+        node: Any = getattr(self, "meta_tag", None)
         if node is not None:
             real = real_input(node)
             if real is not None:
@@ -128,7 +156,7 @@ class MetaTensor(torch.Tensor):
 
     @grad.setter
     def grad(self, value: torch.Tensor | None) -> None:
-        real = real_input(getattr(self, "tag", None))
+        real = real_input(getattr(self, "meta_tag", None))
         _GRAD.__set__(self if real is None else real, value)
 
     @grad.deleter
@@ -142,7 +170,7 @@ class MetaTensor(torch.Tensor):
         node: Any = Storage.of(self).tag
         if hasattr(node, "graph") and hasattr(node.graph, "begins_read") and not is_own(sys._getframe(1)):
             node.graph.begins_read.append(node)
-        return self.spec.offset
+        return self.meta_spec.offset
 
     def to(self, *args: Any, **kwargs: Any) -> Any:
         """Does what `Tensor.to` does; a device without an index, for which C++ would need the current one, may be
@@ -154,7 +182,7 @@ class MetaTensor(torch.Tensor):
         if kwargs.get("device") is not None:
             kwargs["device"] = indexed(kwargs["device"])
         args = tuple([indexed(a) if isinstance(a, str | torch.device) else a for a in args])
-        own = self.spec.device
+        own = self.meta_spec.device
         if native_device(own) != own:  # C++ does not know that it is there
             if kwargs.get("device") == own:
                 del kwargs["device"]
@@ -173,19 +201,6 @@ class MetaTensor(torch.Tensor):
         device = torch.device("cuda", device) if isinstance(device, int) else torch.device(device or "cuda")
         return self.to(device, None, *args, **kwargs)
 
-    def front(self, cls: type[torch.Tensor]) -> Any:
-        """Makes a tensor of a plain subclass, which stands before this leaf. See Note [Plain subclasses].
-
-        Raises:
-            TraceError: Tensors of the class cannot be made so.
-        """
-        spec = self.spec
-        try:
-            metadata = spec.size, spec.stride, spec.offset, None, spec.dtype, spec.layout, native_device(spec.device)
-            return _torch.plain_subclasses.make_front(cls, self, *metadata)
-        except TypeError as error:
-            raise TraceError(_NO_FRONT.format(cls=cls.__qualname__, line=user_line(), reason=error)) from error
-
     def backward(self, *args: Any, **kwargs: Any) -> None:
         """Does what `Tensor.backward` does. What autograd makes on the way has no data either."""
         from subclass_aot.meta.mode import gradients_without_data  # which is made of this file
@@ -195,8 +210,8 @@ class MetaTensor(torch.Tensor):
 
     def untyped_storage(self) -> torch.UntypedStorage:
         """Returns its storage, which has a size and no memory."""
-        real = real_input(self.tag)
-        return self._storage.handle() if real is None else real.untyped_storage()
+        real = real_input(self.meta_tag)
+        return self.meta_storage.handle() if real is None else real.untyped_storage()
 
     def set_(self, source: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Does what `Tensor.set_` does.
@@ -209,14 +224,14 @@ class MetaTensor(torch.Tensor):
 
     def data_ptr(self) -> int:
         """Returns zero, and raises in a trace."""
-        real = real_input(getattr(self, "tag", None))
-        if real is None and getattr(self, "tag", None) is not None:
-            raise self._no_memory("data_ptr()")
+        real = real_input(getattr(self, "meta_tag", None))
+        if real is None and getattr(self, "meta_tag", None) is not None:
+            raise _no_memory(self, "data_ptr()")
         return torch.Tensor.data_ptr(self if real is None else real)
 
     def tolist(self) -> Any:
         """Returns the elements, where they are known."""
-        values = self._elements() if self.dim() else None
+        values = _elements(self) if self.dim() else None
         if values is not None:
             return values.tolist()
         try:
@@ -234,10 +249,6 @@ class MetaTensor(torch.Tensor):
         with _torch.dispatch.disable_current_modes():
             return values.numpy().copy()  # which the program may write
 
-    def _elements(self) -> torch.Tensor | None:
-        stream = _torch.dispatch.current_dispatch_mode()
-        return stream.elements(self) if isinstance(stream, Answers) else None
-
     def __getattr__(self, name: str) -> Any:
         """Notes that there is no such attribute: that is a fact of the call. See Note [Absent attributes]."""
         note_missing(self, name)
@@ -248,45 +259,65 @@ class MetaTensor(torch.Tensor):
 
     def apply_(self, callable: object) -> Any:
         """Returns an error: it would run on memory that is not there."""
-        raise self._no_memory("apply_()")
+        raise _no_memory(self, "apply_()")
 
     def __dlpack__(self, *args: object, **kwargs: object) -> Any:
-        raise self._no_memory("__dlpack__()")  # consumers would read at address zero
+        raise _no_memory(self, "__dlpack__()")  # consumers would read at address zero
 
     def __dlpack_device__(self) -> Any:  # consumers call this first
-        raise self._no_memory("__dlpack_device__()")
-
-    def _no_memory(self, call: str) -> DataDependentError:
-        return DataDependentError(_NO_MEMORY.format(call=call, line=user_line(), tensor=self))
+        raise _no_memory(self, "__dlpack_device__()")
 
     def __repr__(self, *, tensor_contents: object = None) -> str:  # type: ignore[override]
-        real = real_input(getattr(self, "tag", None))
+        real = real_input(getattr(self, "meta_tag", None))
         if real is not None:
             return repr(real)
         grad = ", requires_grad=True" if self.requires_grad else ""
-        return f"MetaTensor({self.spec!r}{grad})".replace("Spec(", "", 1).replace(")", "", 1)
+        return f"MetaTensor({self.meta_spec!r}{grad})".replace("Spec(", "", 1).replace(")", "", 1)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        real = real_input(getattr(self, "tag", None))
+        real = real_input(getattr(self, "meta_tag", None))
         if real is not None:
             return copy.deepcopy(real, memo)
-        if getattr(self, "tag", None) is not None and self.is_leaf:  # in a trace, a copy is computed
+        if getattr(self, "meta_tag", None) is not None and self.is_leaf:  # in a trace, a copy is computed
             made: Any = self.detach().clone().requires_grad_(self.requires_grad)
             if isinstance(self, torch.nn.Parameter):
                 made = torch.nn.Parameter(made, self.requires_grad)
             memo[id(self)] = made
             return made
-        fake: MetaTensor = _rebuild(self.spec, self.requires_grad, isinstance(self, torch.nn.Parameter))
+        fake: MetaTensor = _rebuild(self.meta_spec, self.requires_grad, isinstance(self, torch.nn.Parameter))
         memo[id(self)] = fake
         return fake
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
-        real = real_input(getattr(self, "tag", None))
+        real = real_input(getattr(self, "meta_tag", None))
         if real is not None:
             return real.__reduce_ex__(protocol)
-        if getattr(self, "tag", None) is not None:
-            raise self._no_memory("copy or pickle")
-        return _rebuild, (self.spec, self.requires_grad, isinstance(self, torch.nn.Parameter))
+        if getattr(self, "meta_tag", None) is not None:
+            raise _no_memory(self, "copy or pickle")
+        return _rebuild, (self.meta_spec, self.requires_grad, isinstance(self, torch.nn.Parameter))
+
+
+def in_front_of(leaf: MetaTensor, cls: type[torch.Tensor]) -> Any:
+    """Makes a tensor of a plain subclass, which stands before a leaf. See Note [Plain subclasses].
+
+    Raises:
+        TraceError: Tensors of the class cannot be made so.
+    """
+    spec = leaf.meta_spec
+    try:
+        metadata = spec.size, spec.stride, spec.offset, None, spec.dtype, spec.layout, native_device(spec.device)
+        return _torch.plain_subclasses.make_front(cls, leaf, *metadata)
+    except TypeError as error:
+        raise TraceError(_NO_FRONT.format(cls=cls.__qualname__, line=user_line(), reason=error)) from error
+
+
+def _elements(leaf: MetaTensor) -> torch.Tensor | None:
+    stream = _torch.dispatch.current_dispatch_mode()
+    return stream.elements(leaf) if isinstance(stream, Answers) else None
+
+
+def _no_memory(leaf: MetaTensor, call: str) -> DataDependentError:
+    return DataDependentError(_NO_MEMORY.format(call=call, line=user_line(), tensor=leaf))
 
 
 def new_leaf(spec: Spec, storage: Storage | None = None) -> MetaTensor:
@@ -297,25 +328,25 @@ def new_leaf(spec: Spec, storage: Storage | None = None) -> MetaTensor:
         storage: The memory that it shares with others; a new one if left out.
     """
     leaf: MetaTensor = _make(MetaTensor, *spec._blank_args)
-    leaf.spec = spec
-    leaf.tag = None
-    leaf._storage = Storage(spec) if storage is None else storage
+    leaf.meta_spec = spec
+    leaf.meta_tag = None
+    leaf.meta_storage = Storage(spec) if storage is None else storage
     return leaf
 
 
 def is_over(value: object) -> bool:
     """Returns whether a value is a tensor of a trace that is over."""
-    return isinstance(value, MetaTensor) and getattr(getattr(value.tag, "graph", None), "is_over", False)
+    return isinstance(value, MetaTensor) and getattr(getattr(value.meta_tag, "graph", None), "is_over", False)
 
 
-MetaTensor.is_over = staticmethod(is_over)
+MetaTensor.is_over = _OfClass(is_over)  # type: ignore[assignment]
 
 
 def set_spec(leaf: MetaTensor, spec: Spec) -> None:
     """Gives a leaf another spec in place, as `transpose_` and `resize_` do."""
     _torch.wrappers.set_geometry(leaf, spec.size, spec.stride, spec.offset)
-    leaf.spec = spec
-    leaf._storage.make_room(spec, leaf.tag is not None and leaf.tag is leaf._storage.tag)
+    leaf.meta_spec = spec
+    leaf.meta_storage.make_room(spec, leaf.meta_tag is not None and leaf.meta_tag is leaf.meta_storage.tag)
 
 
 def _rebuild(spec: Spec, requires_grad: bool, is_parameter: bool) -> Any:
@@ -349,7 +380,7 @@ def _refuse_traced(value: object, name: str) -> None:
         TraceError: It is one.
     """
     for tensor in _tensors_in(value):
-        if tensor.tag is not None:
+        if tensor.meta_tag is not None:
             raise TraceError(_CONSTANT.format(name=name, value=value, tensor=tensor))
 
 

@@ -410,7 +410,7 @@ def _without_recomputed(before: list[tuple[Any, Any]], now: list[tuple[Any, Any]
 def _memory(tensor: torch.Tensor) -> object:
     """Returns what is the same of two traced tensors that are one piece of memory, seen in one way."""
     leaves = FlattenPlan.leaves_of(tensor)
-    seen = [(Storage.of(x), x.spec) if isinstance(x, MetaTensor) else id(x) for x in leaves]
+    seen = [(Storage.of(x), x.meta_spec) if isinstance(x, MetaTensor) else id(x) for x in leaves]
     return type(tensor), tensor.requires_grad, seen
 
 

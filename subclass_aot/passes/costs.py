@@ -85,7 +85,7 @@ def _specs(node: object) -> list[Spec]:
         return [node.meta["spec"]]
     value = node.meta.get("val")  # fake tensors, in a graph for passes of others
     several = value if isinstance(value, tuple | list) else ()
-    return [v.spec if isinstance(v, MetaTensor) else Spec.of(v) for v in several if isinstance(v, torch.Tensor)]
+    return [v.meta_spec if isinstance(v, MetaTensor) else Spec.of(v) for v in several if isinstance(v, torch.Tensor)]
 
 
 def _size(spec: Any) -> float:

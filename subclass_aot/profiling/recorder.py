@@ -257,9 +257,9 @@ class Recorder(Listener):
             return None
         events = len(self.timeline.events)
         for leaf in args[:1] if operation.node.name() == _ACCUMULATES else args:
-            storage: Storage = leaf._storage
+            storage: Storage = leaf.meta_storage
             i = self._index.get(id(storage))
-            if i is None or leaf.spec != operation.result.spec:
+            if i is None or leaf.meta_spec != operation.result.meta_spec:
                 continue
             allocation = self.timeline.allocations[i]
             kind = allocation.kind_at(events)

@@ -177,7 +177,7 @@ def backward_inputs(graphs: Graphs, backward: fx.GraphModule) -> list[Any]:
     strides = graphs.forward.meta.get("output_strides", ())
     for output in graphs.forward.meta.get("free_outputs", ()):
         position = output - len(graphs.computed) + graphs.num_saved_symints
-        spec, stride = inputs[position].spec, strides[output]
+        spec, stride = inputs[position].meta_spec, strides[output]
         if stride is not None and stride != spec.stride:
             inputs[position] = new_leaf(Spec.make(spec.size, stride, 0, spec.dtype, spec.device, spec.layout))
     return inputs

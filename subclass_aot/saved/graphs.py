@@ -86,7 +86,7 @@ def _name_of(target: object) -> str:
 def _specs(val: object, node: fx.Node) -> Any:
     """Returns the value of a node, with specs in place of tensors without data."""
     if isinstance(val, MetaTensor):
-        return val.spec
+        return val.meta_spec
     if isinstance(val, tuple | list):
         return tuple(_specs(x, node) for x in val)
     if isinstance(val, torch.Tensor):

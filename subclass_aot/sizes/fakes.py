@@ -96,7 +96,7 @@ class _FakeMaker:
                 return self.wrapper(value, meta, path, inherited)
 
     def leaf(self, value: torch.Tensor, path: str, inherited: _Inherited) -> MetaTensor:
-        spec = value.spec if isinstance(value, MetaTensor) else Spec.of(value)
+        spec = value.meta_spec if isinstance(value, MetaTensor) else Spec.of(value)
         size, stride = self.geometry(value, path, inherited)
         return new_leaf(Spec.make(size, stride, spec.offset, spec.dtype, spec.device, spec.layout))
 

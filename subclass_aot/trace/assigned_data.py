@@ -32,7 +32,7 @@ def with_assigned_data(
     for tensor, before in recorder.listeners.assigned_data.before.values():
         position = next((i for i, x in enumerate(inputs.traced) if x is tensor), None)
         if position is None:
-            raise _refused(_OTHER_OBJECT, str(descriptor_of(before.tag)))
+            raise _refused(_OTHER_OBJECT, str(descriptor_of(before.meta_tag)))
         path = inputs.plan.paths[position]
         if any(mutated is tensor for mutated, *_ in recorder.mutations.metadata):
             raise _refused(_METADATA_MUTATED, path)
@@ -40,8 +40,8 @@ def with_assigned_data(
             raise _refused(_VIEW, path)
         (slot,) = inputs.plan.index_map.flat_of(position)
         inputs.leaves[slot] = before
-        holds = new_leaf(tensor.spec, tensor._storage)
-        holds.tag = tensor.tag
+        holds = new_leaf(tensor.meta_spec, tensor.meta_storage)
+        holds.meta_tag = tensor.meta_tag
         change = Change.of_memory(len(outcome.objects), path, Leaf(len(results)))
         results = [*results, holds]
         outcome = dataclasses.replace(

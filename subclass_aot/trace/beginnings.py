@@ -39,7 +39,7 @@ def _of_leaf(inputs: TracedInputs, node: fx.Node) -> Iterator[Beginning]:
     """Yields where a leaf stands, if it is one of an input."""
     for slot in inputs.plan.graph_slots:
         leaf = inputs.leaves[slot]
-        if isinstance(leaf, MetaTensor) and leaf.tag is node:
+        if isinstance(leaf, MetaTensor) and leaf.meta_tag is node:
             place = inputs.plan.index_map.slots[slot]
             yield Beginning(place.outer, "".join(place.path), int(inputs.specs[slot].offset))
 

@@ -139,7 +139,7 @@ class TracedViews:
         ]
         self.plan = FlattenPlan.of(self.views, count_symints=False, where="views", names=self.paths)
         self.leaves = self._read()
-        self.specs = [getattr(leaf, "spec", None) for leaf in self.leaves]
+        self.specs = [getattr(leaf, "meta_spec", None) for leaf in self.leaves]
         for real, leaf in zip(self.plan.unwrap(arguments.views), self.leaves, strict=True):
             if isinstance(leaf, MetaTensor) and not isinstance(real, MetaTensor):
                 recorder.listeners.real_tensors.stand_in(real, leaf)
@@ -163,8 +163,8 @@ class TracedViews:
                 continue
             if now is not leaf:
                 raise MutationError(messages.REPLACED_LEAF.format(path=path))
-            if now.spec is not spec:
-                raise MutationError(messages.METADATA_MUTATED.format(path=path, before=spec, after=now.spec))
+            if now.meta_spec is not spec:
+                raise MutationError(messages.METADATA_MUTATED.format(path=path, before=spec, after=now.meta_spec))
 
 
 def _regenerated(view: torch.Tensor, base: torch.Tensor, path: str) -> Any:

@@ -219,7 +219,7 @@ def trace_inputs(plan: InputPlan, user: UserInputs, recorder: Recorder, inferenc
         inference: Whether autograd is to see nothing of what is done with them.
     """
     leaves = _placeholders(plan, user, recorder)
-    specs = [x.spec if isinstance(x, MetaTensor) else x for x in leaves]
+    specs = [x.meta_spec if isinstance(x, MetaTensor) else x for x in leaves]
     wrap = plan.flatten.generate_wrap(check=False)  # leaves are made for the plan, and are no tensors with data
     autograd_leaves = list(wrap(leaves))
     for outer in {plan.index_map.slots[slot].outer for slot in plan.structure}:
@@ -263,7 +263,7 @@ def _placeholders(plan: InputPlan, user: UserInputs, recorder: Recorder) -> list
         if is_symbolic(pattern):
             recorder.symint_placeholder(f"primals_{number}", pattern, plan.desc_of(slot))
             continue
-        spec = pattern.spec if isinstance(pattern, MetaTensor) else Spec.of(pattern)
+        spec = pattern.meta_spec if isinstance(pattern, MetaTensor) else Spec.of(pattern)
         leaf = leaves[slot] = recorder.placeholder(f"primals_{number}", spec, plan.desc_of(slot))
         if not isinstance(real, MetaTensor):
             recorder.listeners.real_tensors.stand_in(real, leaf)
@@ -324,7 +324,7 @@ def _no_input(gradient: torch.Tensor) -> Any:
         fake = SparseGradient.like(gradient, MetaTensor.like) if gradient.is_sparse else MetaTensor.like(gradient)
         for leaf in FlattenPlan.leaves_of(fake):
             if isinstance(leaf, MetaTensor):
-                leaf.tag = GRADIENT
+                leaf.meta_tag = GRADIENT
         return fake
 
 
@@ -347,8 +347,8 @@ def _metadata(leaf: torch.Tensor) -> tuple[Any, ...]:
 
 def _unread(leaf: MetaTensor) -> MetaTensor:
     """Returns a leaf like this one that is no input of the graph, so whatever reads it is refused."""
-    fake = new_leaf(leaf.spec)
-    fake.tag = GRADIENT
+    fake = new_leaf(leaf.meta_spec)
+    fake.meta_tag = GRADIENT
     return fake
 
 
@@ -356,8 +356,8 @@ def _fake(leaf: Any) -> Any:
     """Returns another leaf for the same graph input."""
     if not isinstance(leaf, MetaTensor):
         return leaf
-    fake = new_leaf(leaf.spec, Storage.of(leaf))
-    fake.tag = leaf.tag
+    fake = new_leaf(leaf.meta_spec, Storage.of(leaf))
+    fake.meta_tag = leaf.meta_tag
     return fake
 
 

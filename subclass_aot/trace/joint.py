@@ -117,7 +117,7 @@ def trace_once(
 
 
 def _end(graph: Any) -> None:
-    """Notes that a trace is over: see `MetaTensor.tag`."""
+    """Notes that a trace is over: see `MetaTensor.meta_tag`."""
     graph.is_over = True
     _torch.plain_subclasses.give_up_fronts(MetaTensor.is_over)
 

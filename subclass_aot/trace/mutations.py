@@ -214,8 +214,8 @@ def _refuse_other_leaves(
             continue
         if after[slot] is not leaf and not inputs.plan.is_dense(slot):
             raise MutationError(messages.REPLACED_LEAF.format(path=inputs.plan.desc_of(slot)))
-        if not after[slot].spec.equals(inputs.specs[slot]):
-            path, before, now = inputs.plan.desc_of(slot), inputs.specs[slot], after[slot].spec
+        if not after[slot].meta_spec.equals(inputs.specs[slot]):
+            path, before, now = inputs.plan.desc_of(slot), inputs.specs[slot], after[slot].meta_spec
             raise MutationError(messages.METADATA_MUTATED.format(path=path, before=before, after=now))
 
 

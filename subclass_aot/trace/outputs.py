@@ -212,8 +212,8 @@ class OutputReader:
             slot = self.slot_of.get(Storage.of(leaf))
             if slot is not None:
                 start = Storage.of(leaf).spec
-                shift = start.offset * start.dtype.itemsize // leaf.spec.dtype.itemsize
-                return AliasOfLeaf(slot, leaf.spec, leaf.spec.offset - shift)
+                shift = start.offset * start.dtype.itemsize // leaf.meta_spec.dtype.itemsize
+                return AliasOfLeaf(slot, leaf.meta_spec, leaf.meta_spec.offset - shift)
         return self._computed(leaf, desc)
 
     def _computed(self, leaf: Any, desc: OutputDescriptor) -> Any:
@@ -281,7 +281,7 @@ def _class_of(result: torch.Tensor) -> type | None:
 def _blank(traced: torch.Tensor) -> Any:
     """Returns a tensor like a traced one that belongs to no trace; in the place of a front, dense."""
     leaf = _torch.plain_subclasses.leaf_of(traced)
-    return MetaTensor.like(traced.detach()) if leaf is traced else new_leaf(leaf.spec)
+    return MetaTensor.like(traced.detach()) if leaf is traced else new_leaf(leaf.meta_spec)
 
 
 def _geometry(tensor: torch.Tensor) -> tuple[list[Any], ...]:
@@ -298,9 +298,9 @@ def _inner_geometry(wrapper: torch.Tensor) -> list[Any]:
         SizesMustBeKnown: It has symbolic sizes.
     """
     leaves = FlattenPlan.leaves_of(wrapper)
-    if any(is_symbolic(x) or isinstance(x, MetaTensor) and x.spec.solver is not None for x in leaves):
+    if any(is_symbolic(x) or isinstance(x, MetaTensor) and x.meta_spec.solver is not None for x in leaves):
         raise SizesMustBeKnown
-    return [(x.spec, x.spec.offset) if isinstance(x, MetaTensor) else x for x in leaves]
+    return [(x.meta_spec, x.meta_spec.offset) if isinstance(x, MetaTensor) else x for x in leaves]
 
 
 def _note_symint(found: dict[Any, Any], number: Any) -> Any:
@@ -328,7 +328,7 @@ def _strided_view(result: torch.Tensor, base: torch.Tensor) -> Callable[[torch.T
     dense = isinstance(leaf, MetaTensor) and isinstance(leaf_of_base, MetaTensor) and result.dtype == base.dtype
     if not dense or is_invalidated(result):
         raise MutationError(_LOST_VIEW.format(reason=_CHANGED_SINCE))
-    now, before = leaf.spec, leaf_of_base.spec
+    now, before = leaf.meta_spec, leaf_of_base.meta_spec
     if now.solver is not None or before.solver is not None:
         raise SizesMustBeKnown
     return Strided(now.size, now.stride, now.offset - before.offset)
@@ -344,7 +344,7 @@ def _view_of_leaf(result: torch.Tensor, leaf: torch.Tensor) -> Callable[[torch.T
     view_leaf, leaf_leaf = _torch.plain_subclasses.leaf_of(result), _torch.plain_subclasses.leaf_of(leaf)
     dense = isinstance(view_leaf, MetaTensor) and isinstance(leaf_leaf, MetaTensor)
     if dense and result.dtype is leaf.dtype:
-        now, before = view_leaf.spec, leaf_leaf.spec
+        now, before = view_leaf.meta_spec, leaf_leaf.meta_spec
         if now.solver is not None or before.solver is not None:
             raise SizesMustBeKnown
         size, stride, start = now.size, now.stride, now.offset - before.offset
@@ -368,7 +368,7 @@ def packed_tangent(tensor: Any) -> Any:
     if _torch.wrappers.is_jagged(type(tensor)):  # only its values have one
         return tensor
     leaves = FlattenPlan.leaves_of(tensor)
-    specs = [x.spec for x in leaves if isinstance(x, MetaTensor)]
+    specs = [x.meta_spec for x in leaves if isinstance(x, MetaTensor)]
     return tensor if all(spec_of_tangent(s) is s for s in specs) else _packed(tensor)
 
 
@@ -380,7 +380,7 @@ def _packed(value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
     if not _torch.wrappers.is_traceable_wrapper_subclass(value):
-        return new_leaf(spec_of_tangent(value.spec if isinstance(value, MetaTensor) else Spec.of(value)))
+        return new_leaf(spec_of_tangent(value.meta_spec if isinstance(value, MetaTensor) else Spec.of(value)))
     names, context = value.__tensor_flatten__()
     inner = {name: _packed(getattr(value, name)) for name in names}
     outside = Spec.make(tuple(value.size()), value.stride(), 0, value.dtype, value.device)

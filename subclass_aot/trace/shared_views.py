@@ -57,7 +57,7 @@ def _is_alias(tensor: torch.Tensor, of: torch.Tensor) -> bool:
         and all(
             isinstance(x, MetaTensor)
             and Storage.of(x) is Storage.of(y)
-            and (x.spec, x.spec.offset) == (y.spec, y.spec.offset)
+            and (x.meta_spec, x.meta_spec.offset) == (y.meta_spec, y.meta_spec.offset)
             for x, y in zip(inner, outer, strict=True)
             if isinstance(y, MetaTensor)
         )

@@ -99,4 +99,4 @@ class Tangents:
 def _spec(leaf: Any) -> Any:
     if not isinstance(leaf, torch.Tensor):
         return leaf
-    return spec_of_tangent(leaf.spec if isinstance(leaf, MetaTensor) else Spec.of(leaf))
+    return spec_of_tangent(leaf.meta_spec if isinstance(leaf, MetaTensor) else Spec.of(leaf))

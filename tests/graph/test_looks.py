@@ -31,7 +31,7 @@ def run(program: Callable[..., Any], *values: torch.Tensor) -> tuple[Any, list[A
     looks = Looks()
     recorder, results = recorded(program, *map(Spec.of, values))
     looks.start(dict(zip(recorder.in_order(), values, strict=False)), generators())
-    return [looks.value(now(recorder), leaf.tag) for leaf in results], raw(recorder)
+    return [looks.value(now(recorder), leaf.meta_tag) for leaf in results], raw(recorder)
 
 
 CONSTANT = torch.arange(3.0)
@@ -77,7 +77,7 @@ def test_each_operator_runs_once_and_draws_go_on() -> None:
     for _ in range(2):
         with recorder:
             leaf: Any = torch.rand(3)
-        got += [looks.value(now(recorder), leaf.tag) for _ in range(2)]
+        got += [looks.value(now(recorder), leaf.meta_tag) for _ in range(2)]
     assert all(map(torch.equal, got, [expected[0], expected[0], expected[1], expected[1]]))
     assert got[0] is got[1] and got[2] is got[3] and torch.equal(torch.get_rng_state(), state)
 
@@ -86,12 +86,12 @@ def test_a_write_that_comes_later_has_all_run_again_on_a_copy() -> None:
     """With the numbers that were drawn the first time."""
     looks, value = Looks(), torch.ones(3)
     recorder, (x, noise) = recorded(lambda x: (x, torch.rand(3)))
-    looks.start({x.tag: value}, generators())
-    first = looks.value(now(recorder), noise.tag)
+    looks.start({x.meta_tag: value}, generators())
+    first = looks.value(now(recorder), noise.meta_tag)
     torch.rand(3)  # of somebody else
     with recorder:
         x.add_(noise)
-    assert torch.equal(looks.value(now(recorder), x.tag), first + 1) and value.tolist() == [1] * 3
+    assert torch.equal(looks.value(now(recorder), x.meta_tag), first + 1) and value.tolist() == [1] * 3
 
 
 def test_a_call_without_data_has_no_values() -> None:
@@ -104,7 +104,7 @@ def test_nothing_of_a_call_is_kept(let_go: Callable[[Looks], None]) -> None:
     looks, value = Looks(), torch.ones(3)
     recorder, y = recorded(lambda x: x.sin())
     looks.start({recorder.in_order()[0]: value}, generators())
-    result = looks.value(now(recorder), y.tag)
+    result = looks.value(now(recorder), y.meta_tag)
     assert looks.has_answered
     gone = weakref.ref(value), weakref.ref(result)
     del value, result
@@ -151,7 +151,7 @@ def test_a_symbol_has_the_value_of_the_call() -> None:
     recorder = Recorder(looks=looks)
 
     def program(x: MetaTensor) -> tuple[bool, bool]:
-        looks.start({x.tag: value}, generators())
+        looks.start({x.meta_tag: value}, generators())
         rows = x.nonzero().shape[0]
         return bool(rows == 2), bool(rows > 5)
 

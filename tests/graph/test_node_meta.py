@@ -24,7 +24,7 @@ def test_a_value_with_symbols_and_their_solver_do_not_keep_each_other() -> None:
     symbols = Symbols()
     spec = Spec.make((symbols.size(8, "x.size(0)"),), (1,))
     val = val_of(spec)
-    assert val.spec is spec and val_of(spec) is val
+    assert val.meta_spec is spec and val_of(spec) is val
     kept, solver = weakref.ref(val), weakref.ref(symbols.env)
     del symbols, spec, val
     for method in vars(ShapeEnv).values():  # some remember a solver, until another one is used

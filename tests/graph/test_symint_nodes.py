@@ -92,5 +92,5 @@ def test_a_number_that_depends_on_data_is_read_although_the_program_says_what_it
         count = found.shape[0]
         torch._check(count == 2)
         node = recorder.node_of(count)
-        assert node.target is torch.ops.aten.sym_size.int and node.args == (found.tag, 0)
+        assert node.target is torch.ops.aten.sym_size.int and node.args == (found.meta_tag, 0)
         assert [str(n) for n in recorder.symints.unbacked()] == [str(node.meta["val"])]

@@ -25,10 +25,10 @@ def assert_same(real: Any, twin: Any) -> None:
     for x, y in zip(reals, twins, strict=True):
         if isinstance(x, torch.Tensor):
             assert type(y) is MetaTensor and y.requires_grad == x.requires_grad
-            assert Spec.of(x) is y.spec, f"{Spec.of(x)} expected, {y.spec} got"
+            assert Spec.of(x) is y.meta_spec, f"{Spec.of(x)} expected, {y.meta_spec} got"
             # What torch's C++ side says of the twin is what its spec says.
             assert (tuple(y.shape), y.stride(), y.storage_offset(), y.dtype) == (
-                y.spec.size, y.spec.stride, y.spec.offset, y.spec.dtype,
+                y.meta_spec.size, y.meta_spec.stride, y.meta_spec.offset, y.meta_spec.dtype,
             )  # fmt: skip
         else:
             assert type(x) is type(y) and x == y

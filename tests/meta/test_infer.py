@@ -90,7 +90,7 @@ def test_promotion_and_broadcasting(a: Any, b: Any, one: Any, other: Any, functi
             call(MetaTensor(x), MetaTensor(y), MetaTensor(condition))
         return
     got = call(MetaTensor(x), MetaTensor(y), MetaTensor(condition))
-    assert isinstance(got, MetaTensor) and got.spec == Spec.of(expected)
+    assert isinstance(got, MetaTensor) and got.meta_spec == Spec.of(expected)
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ def check(op: Any, layout: str) -> None:
         return
     for x, y in zip(optree.tree_leaves(real), optree.tree_leaves(told), strict=True):
         if type(y) is MetaTensor:
-            assert facts(Spec.of(x.resolve_conj().resolve_neg())) == facts(y.spec), op.full_name
+            assert facts(Spec.of(x.resolve_conj().resolve_neg())) == facts(y.meta_spec), op.full_name
             assert x.requires_grad == y.requires_grad, op.full_name
 
 

@@ -54,7 +54,7 @@ def described(value: Any) -> Any:
             continue
         assert type(leaf) is MetaTensor or not leaf.is_meta
         shared = storages.setdefault(id(Storage.of(leaf)), len(storages))
-        spec = leaf.spec if type(leaf) is MetaTensor else None
+        spec = leaf.meta_spec if type(leaf) is MetaTensor else None
         facts.append(
             (
                 spec,
@@ -384,7 +384,7 @@ def test_nothing_is_kept() -> None:
 
 def test_counts_of_references_stay() -> None:
     x = new(5, 5)
-    spec, storage = x.spec, x._storage
+    spec, storage = x.meta_spec, x.meta_storage
 
     def count() -> list[int]:
         for _ in range(10):

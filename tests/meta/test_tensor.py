@@ -78,7 +78,7 @@ def test_copies(twin: Any, grad: bool) -> None:
     parameter = torch.nn.Parameter(MetaTensor(torch.zeros(3)), requires_grad=grad)
     y, again, z = twin([x, x, parameter])
     assert y is again and y is not x and type(y) is MetaTensor
-    assert y.spec is x.spec and y.device == x.device and y.requires_grad is grad
+    assert y.meta_spec is x.meta_spec and y.device == x.device and y.requires_grad is grad
     assert isinstance(z, torch.nn.Parameter) and z.requires_grad is grad
 
 

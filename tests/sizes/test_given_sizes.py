@@ -36,21 +36,21 @@ def test_a_trace_has_the_symbols_that_it_is_given(theirs: Symbols) -> None:
     n = theirs.size(4, "n")
     arguments = Arguments.of(lambda x: None, (torch.ones(4, 3),), {})
     (fake,), symbols = GivenSizes(theirs.env, {"args[0]": meta(n, 3)}).fakes(arguments)
-    assert symbols.env is theirs.env and fake.spec.size == (n, 3) and fake.spec.device == torch.device("cpu")
+    assert symbols.env is theirs.env and fake.meta_spec.size == (n, 3) and fake.meta_spec.device == torch.device("cpu")
 
 
 def test_sizes_inside_a_wrapper_may_be_others_than_outside(theirs: Symbols) -> None:
     n, m = theirs.size(4, "n"), theirs.size(5, "m")
     arguments = Arguments.of(lambda x: None, (TwoTensor(torch.ones(4), torch.ones(4)), torch.ones(2)), {})
     (fake, dense), _ = GivenSizes(theirs.env, {"args[0]": TwoTensor(meta(n), meta(m))}).fakes(arguments)
-    assert fake.a.spec.size == (n,) and fake.b.spec.size == (m,) and dense.spec.size == (2,)
+    assert fake.a.meta_spec.size == (n,) and fake.b.meta_spec.size == (m,) and dense.meta_spec.size == (2,)
 
 
 def test_a_number_is_brought_by_the_size_of_a_tensor(theirs: Symbols) -> None:
     n = theirs.size(7, "n")
     arguments = Arguments.of(lambda x: None, (sized(7),), {})
     (fake,), _ = GivenSizes(theirs.env, {"args[0]": n}).fakes(arguments)
-    assert fake.spec.size == (n, 0)
+    assert fake.meta_spec.size == (n, 0)
 
 
 def test_what_must_be_known_is_guarded_by_whom_it_belongs_to(theirs: Symbols) -> None:

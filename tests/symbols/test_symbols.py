@@ -88,7 +88,7 @@ def test_a_leaf_has_symbolic_sizes() -> None:
     n = Symbols().size(8, "x.size(0)")
     leaf = new_leaf(Spec.make((n, 3), (3, 1)))
     assert leaf.shape[0] == n and (leaf @ new_leaf(Spec.make((3, 5), (5, 1)))).shape[1] == 5
-    assert type(leaf) is MetaTensor and not leaf.spec.overlaps_itself
+    assert type(leaf) is MetaTensor and not leaf.meta_spec.overlaps_itself
 
 
 def test_demands_are_checked_by_text() -> None:

@@ -661,9 +661,9 @@ inline PyObject* serve_leaves(PyObject*, PyObject* args) {
   TORCH_CHECK_VALUE(classes.leaf == nullptr, "the classes are known");
   auto* leaf_type = reinterpret_cast<PyTypeObject*>(leaf);
   auto* storage_type = reinterpret_cast<PyTypeObject*>(storage);
-  classes.spec = Slot::of(leaf_type, "spec");
-  classes.tag = Slot::of(leaf_type, "tag");
-  classes.memory = Slot::of(leaf_type, "_storage");
+  classes.spec = Slot::of(leaf_type, "meta_spec");
+  classes.tag = Slot::of(leaf_type, "meta_tag");
+  classes.memory = Slot::of(leaf_type, "meta_storage");
   classes.of_storage = Slot::of(storage_type, "spec");
   PyObject *name, *value;
   for (Py_ssize_t i = 0; PyDict_Next(rest, &i, &name, &value);) {

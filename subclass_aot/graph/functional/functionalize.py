@@ -148,11 +148,11 @@ class _Rewrite:
                 continue
             leaves.append(recorder.placeholder(node.target, node.meta["spec"], descriptor_of(node)))
         recorder.phase = "forward"
-        first_tangent = next((leaf.tag for leaf in leaves if is_backward(leaf.tag)), None)
+        first_tangent = next((leaf.meta_tag for leaf in leaves if is_backward(leaf.meta_tag)), None)
         for number, (desc, base) in enumerate(self.bases.items(), 1):
             leaf = recorder.placeholder(f"primals_base_{number}", base.spec, desc)
             if first_tangent is not None:
-                first_tangent.prepend(leaf.tag)
+                first_tangent.prepend(leaf.meta_tag)
             leaves.append(leaf)
         recorder.phase = "backward"
         for number, node in enumerate(self.live, 1):

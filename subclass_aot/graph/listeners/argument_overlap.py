@@ -75,16 +75,21 @@ class ArgumentOverlap(GraphListener):
                 continue
             for j, (other, x) in enumerate(given):
                 read_again = x is target and other not in writes and is_whole(func, place) and is_whole(func, other)
-                if i == j or self._memory(x) != self._memory(target) or read_again or x.spec.lies_apart(target.spec):
+                if (
+                    i == j
+                    or self._memory(x) != self._memory(target)
+                    or read_again
+                    or x.meta_spec.lies_apart(target.meta_spec)
+                ):
                     continue
                 if not has_no_functional_variant(func):
                     # Collectives talk to other ranks, and random draws move the generator: they are not tried.
                     if func.namespace == "aten" and not effects_of(func).draws(args, kwargs):
                         self._refuse_as_its_kernel(func, args, kwargs)
                     return
-                if x.spec.solver is not None or target.spec.solver is not None:  # which may know that they do
+                if x.meta_spec.solver is not None or target.meta_spec.solver is not None:  # which may know that they do
                     raise SizesMustBeKnown
-                which = {"written": place[1], "other": other[1], "target": target.spec, "x": x.spec}
+                which = {"written": place[1], "other": other[1], "target": target.meta_spec, "x": x.meta_spec}
                 raise MutationError(_OVERLAP.format(operator=func, line=user_line(), **which))
 
     def _refuse_as_its_kernel(
@@ -97,7 +102,7 @@ class ArgumentOverlap(GraphListener):
         """
         everything: Any = (args, kwargs)
         leaves = [x for x in optree.tree_leaves(everything) if isinstance(x, MetaTensor)]
-        known = {id(x): _example(x.spec) for x in leaves}
+        known = {id(x): _example(x.meta_spec) for x in leaves}
         sizes: dict[Any, int] = {}
         for x in leaves:
             spec = known[id(x)]

@@ -58,11 +58,11 @@ class AssignedData(GraphListener):
                 other = recorder.lift(other)
         if leaf.grad_fn is not None:
             raise _refused(_HISTORY)
-        if leaf.tag.op == "placeholder" and id(leaf) not in self.before:
-            if not isinstance(descriptor_of(leaf.tag), _INPUTS):
-                raise _refused(_WRAPPER.format(kind=f"{descriptor_of(leaf.tag)}"))
-            before = new_leaf(leaf.spec, leaf._storage)
-            before.tag = leaf.tag
+        if leaf.meta_tag.op == "placeholder" and id(leaf) not in self.before:
+            if not isinstance(descriptor_of(leaf.meta_tag), _INPUTS):
+                raise _refused(_WRAPPER.format(kind=f"{descriptor_of(leaf.meta_tag)}"))
+            before = new_leaf(leaf.meta_spec, leaf.meta_storage)
+            before.meta_tag = leaf.meta_tag
             self.before[id(leaf)] = leaf, before
         return other
 

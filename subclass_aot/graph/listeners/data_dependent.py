@@ -49,8 +49,8 @@ class DataDependent(GraphListener):
         leaves = parts_of(result)
         recorder.symints.made(node.meta["unbacked"], leaves, symbols.places)
         for leaf in leaves:
-            if type(leaf) is MetaTensor and leaf.spec.solver is not None:
-                recorder.symints.offer(leaf.spec, leaf.tag)
+            if type(leaf) is MetaTensor and leaf.meta_spec.solver is not None:
+                recorder.symints.offer(leaf.meta_spec, leaf.meta_tag)
         if self.looks is not None and recorder.phase == "forward":
             self.looks.tell_unbacked(node.meta["unbacked"], result, partial(self._value_now, recorder, node))
 
@@ -74,7 +74,7 @@ class DataDependent(GraphListener):
 
     def _value_now(self, recorder: Recorder, node: fx.Node) -> Any:
         """Returns the value of a node in the call that is traced."""
-        alive = {leaf.tag for leaf in (ref() for ref in recorder.made) if type(leaf) is MetaTensor}
+        alive = {leaf.meta_tag for leaf in (ref() for ref in recorder.made) if type(leaf) is MetaTensor}
         constants = recorder.listeners.real_tensors.constants
         recorded = Recorded(recorder.in_order(), constants, recorder.written_nodes(), alive)
         return self.looks.value(recorded, node)  # type: ignore[union-attr]

@@ -33,23 +33,23 @@ _aten = torch.ops.aten
 
 def _overlaps_itself(leaf: object) -> TypeGuard[MetaTensor]:
     """Returns whether several elements of a traced leaf are one place."""
-    return isinstance(leaf, MetaTensor) and leaf.spec.overlaps_itself
+    return isinstance(leaf, MetaTensor) and leaf.meta_spec.overlaps_itself
 
 
 def one_element_per_address(leaf: MetaTensor) -> Any:
     """Returns the same part of the storage as `leaf`, with each place once, as a view of what the storage was made
     for.
     """
-    storage, spec = Storage.of(leaf), leaf.spec
+    storage, spec = Storage.of(leaf), leaf.meta_spec
     if spec.solver is not None or storage.spec.solver is not None:
         raise SizesMustBeKnown
     owner = new_leaf(storage.spec, storage)
-    owner.tag = storage.tag
+    owner.meta_tag = storage.tag
     stride = tuple(map(int, spec.stride))
     size = [1 if step == 0 else int(n) for n, step in zip(spec.size, stride, strict=True)]
     again = None
-    if not _overlaps_itself(owner) and owner.spec.dtype is spec.dtype:
-        again = regenerated_view(owner, size, stride, int(spec.offset - owner.spec.offset))
+    if not _overlaps_itself(owner) and owner.meta_spec.dtype is spec.dtype:
+        again = regenerated_view(owner, size, stride, int(spec.offset - owner.meta_spec.offset))
     return leaf.as_strided(size, stride) if again is None else again
 
 
@@ -70,11 +70,11 @@ class InternalOverlap(GraphListener):
         for leaf in written_leaves(func, args, kwargs):
             if Storage.of(leaf).spec.overlaps_itself and not _overlaps_itself(leaf):
                 with recorder:
-                    leaf.tag = one_element_per_address(leaf).tag
+                    leaf.meta_tag = one_element_per_address(leaf).meta_tag
 
 
 def _is_expanded(x: object) -> TypeGuard[MetaTensor]:
-    return isinstance(x, MetaTensor) and x.spec.is_expanded
+    return isinstance(x, MetaTensor) and x.meta_spec.is_expanded
 
 
 def _has_windows(x: object) -> bool:
@@ -99,7 +99,7 @@ def _zero(x: torch.Tensor) -> Any:
 def _copy(x: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> Any:
     if not isinstance(x, MetaTensor) or _is_expanded(x) or not _overlaps_itself(x):
         return NotImplemented
-    if isinstance(source, MetaTensor) and getattr(source.tag, "target", None) in _ZEROS:
+    if isinstance(source, MetaTensor) and getattr(source.meta_tag, "target", None) in _ZEROS:
         x.fill_(0)  # as the gradient of what is filled
     elif all(n == 1 or step == 0 for n, step in zip(source.shape, source.stride(), strict=True)):
         x.fill_(source[(0,) * source.dim()].to(x.dtype))
@@ -113,13 +113,13 @@ def _masked_fill(x: torch.Tensor, mask: torch.Tensor, value: Any) -> Any:
         return NotImplemented
     parts, mask = x, mask.expand(x.shape)
     if _is_expanded(x):
-        folds = [dim for dim, step in enumerate(x.spec.stride) if step == 0]
+        folds = [dim for dim, step in enumerate(x.meta_spec.stride) if step == 0]
         parts, mask = one_element_per_address(x), mask.any(folds, keepdim=True)
     if not _overlaps_itself(parts):
         parts.masked_fill_(mask, value)
         return x
     # One element of a place is enough. What lies between the windows is in the flat part, and no mask reaches it.
-    spec = parts.spec
+    spec = parts.meta_spec
     flat = parts.as_strided((spec.extent - spec.offset,), (1,))
     place: Any = torch.zeros((), dtype=torch.int64, device=x.device)
     for n, step in zip(spec.size, spec.stride, strict=True):
@@ -149,7 +149,7 @@ _WRITES: dict[Any, Callable[..., Any]] = {
 
 def reaches_places_twice(func: _torch.operators.Operator, leaf: MetaTensor) -> bool:
     """Returns whether an operator writes elements that are one place, and not the same value into all of them."""
-    return leaf.spec.is_expanded if func in _FILLS else leaf.spec.overlaps_itself
+    return leaf.meta_spec.is_expanded if func in _FILLS else leaf.meta_spec.overlaps_itself
 
 
 def before(decompositions: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:

@@ -79,4 +79,4 @@ class LazyViews(GraphListener):
         for value in values:
             for leaf in value if isinstance(value, list | tuple) else (value,):
                 if type(leaf) is MetaTensor and Storage.of(leaf) in self._stale:
-                    raise MutationError(_LAZY_VIEW_WRITTEN.format(line=user_line(), shape=repr(leaf.spec)))
+                    raise MutationError(_LAZY_VIEW_WRITTEN.format(line=user_line(), shape=repr(leaf.meta_spec)))

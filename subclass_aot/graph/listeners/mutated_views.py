@@ -68,7 +68,7 @@ class MutatedViews(GraphListener):
     ) -> None:
         if effects_of(func).reshapes:
             self._note(args[0])
-        elif func is AS_STRIDED and not args[0].spec.has_places_of(result.spec):  # type: ignore[attr-defined]
+        elif func is AS_STRIDED and not args[0].meta_spec.has_places_of(result.meta_spec):  # type: ignore[attr-defined]
             self._note(args[0], False)
         elif self._mutated_at and (recorder.phase == "forward" or torch.is_grad_enabled()):
             given = [*args, *kwargs.values()]
@@ -142,7 +142,7 @@ class _Outside(_torch.dispatch.DispatchMode):
     ) -> Any:
         """Runs an operator."""
         result: Any = func(*args, **(kwargs or {}))
-        if func is AS_STRIDED and not args[0].spec.has_places_of(result.spec):
+        if func is AS_STRIDED and not args[0].meta_spec.has_places_of(result.meta_spec):
             self.is_reached = True
         return result
 
@@ -157,7 +157,7 @@ def _why_not_made_again(view: MetaTensor, broadcasts: bool) -> str:
     base = _torch.autograd.base_of(view)
     with _torch.dispatch.disable_current_modes(), torch.no_grad(), _Outside() as outside:
         again = _torch.autograd.view_function(view)(MetaTensor.like(base.detach()), lambda number: number)
-    if again.spec.offset != view.spec.offset or _dims(again, broadcasts) != _dims(view, broadcasts):
+    if again.meta_spec.offset != view.meta_spec.offset or _dims(again, broadcasts) != _dims(view, broadcasts):
         return _MESSAGE
     return _LOST if outside.is_reached else ""
 

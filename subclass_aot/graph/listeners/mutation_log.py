@@ -112,8 +112,8 @@ class MutationLog(GraphListener):
         if effects_of(func).reshapes or self.metadata:
             recorder.note_used(args)
             self.on_wrapper_operator(recorder, func, args, kwargs)
-        if effects_of(func).reshapes and args[0].tag.op == "placeholder":
-            self._noted[args[0]] = args[0].spec
+        if effects_of(func).reshapes and args[0].meta_tag.op == "placeholder":
+            self._noted[args[0]] = args[0].meta_spec
         if func in RESIZES:
             self._note_resize(func, args[0])
 
@@ -155,10 +155,10 @@ class MutationLog(GraphListener):
         where = {"operator": func, "line": user_line()}
         if storage.tag.op == "get_attr":
             raise MutationError(_CONSTANT_WRITTEN.format(shape=repr(storage.spec), **where))
-        if func.overloadpacket is torch.ops.aten.set_ and leaf.tag.op == "placeholder":
-            raise MutationError(_STORAGE_REPLACED.format(shape=repr(leaf.spec), **where))
+        if func.overloadpacket is torch.ops.aten.set_ and leaf.meta_tag.op == "placeholder":
+            raise MutationError(_STORAGE_REPLACED.format(shape=repr(leaf.meta_spec), **where))
         if torch.Tag.inplace_view not in func.tags and reaches_places_twice(func, leaf):
-            raise MutationError(_WRITTEN_TWICE.format(shape=repr(leaf.spec), **where))
+            raise MutationError(_WRITTEN_TWICE.format(shape=repr(leaf.meta_spec), **where))
         if not effects_of(func).reshapes:
             self._refuse_resized(func, leaf)
         self.written.setdefault(storage, set()).add(recorder.phase)
@@ -177,36 +177,36 @@ class MutationLog(GraphListener):
         began: Spec = storage.tag.meta["spec"]
         if storage.tag.op == "get_attr":
             raise MutationError(_CONSTANT_WRITTEN.format(operator=func, line=user_line(), shape=repr(began)))
-        if leaf.spec.dtype is not began.dtype:
-            before, after = began.dtype, leaf.spec.dtype
+        if leaf.meta_spec.dtype is not began.dtype:
+            before, after = began.dtype, leaf.meta_spec.dtype
             raise MutationError(RESIZED_DTYPE.format(operator=func, line=user_line(), before=before, after=after))
-        if leaf.spec.solver is not None or began.solver is not None:
+        if leaf.meta_spec.solver is not None or began.solver is not None:
             raise SizesMustBeKnown
-        self.resized[leaf] = leaf.spec
+        self.resized[leaf] = leaf.meta_spec
         self._note_extent(leaf)
 
     def _note_extent(self, leaf: MetaTensor) -> None:
         storage = Storage.of(leaf)
         began: Spec = storage.tag.meta["spec"]
-        self.extents[storage] = max(self.extents.get(storage, began.extent), leaf.spec.extent)
+        self.extents[storage] = max(self.extents.get(storage, began.extent), leaf.meta_spec.extent)
 
     def _refuse_resized(self, func: _torch.operators.Operator, leaf: MetaTensor) -> None:
         """Refuses tensors of another size as `out=`, where more than this tensor would change with it."""
-        before = self._noted.get(leaf) or self.resized.get(leaf) or leaf.tag.meta["spec"]
-        if before is leaf.spec or before.numel == leaf.spec.numel and leaf not in self._noted:
+        before = self._noted.get(leaf) or self.resized.get(leaf) or leaf.meta_tag.meta["spec"]
+        if before is leaf.meta_spec or before.numel == leaf.meta_spec.numel and leaf not in self._noted:
             return
-        if leaf.tag.op == "placeholder":
-            path = str(descriptor_of(leaf.tag))
-            raise MutationError(METADATA_MUTATED.format(path=path, before=before, after=leaf.spec))
-        if _is_view(leaf) and before.numel < leaf.spec.numel:
-            sizes = {"before": list(before.size), "after": list(leaf.spec.size)}
+        if leaf.meta_tag.op == "placeholder":
+            path = str(descriptor_of(leaf.meta_tag))
+            raise MutationError(METADATA_MUTATED.format(path=path, before=before, after=leaf.meta_spec))
+        if _is_view(leaf) and before.numel < leaf.meta_spec.numel:
+            sizes = {"before": list(before.size), "after": list(leaf.meta_spec.size)}
             raise MutationError(OUT_GROWS.format(operator=func, line=user_line(), **sizes))
-        if before.solver is None and leaf.spec.solver is None:
+        if before.solver is None and leaf.meta_spec.solver is None:
             self._note_extent(leaf)
             if leaf in self.resized:
-                self.resized[leaf] = leaf.spec
+                self.resized[leaf] = leaf.meta_spec
 
 
 def _is_view(leaf: MetaTensor) -> bool:
     """Returns whether an operator made a leaf as a view of another."""
-    return leaf.tag is not Storage.of(leaf).tag
+    return leaf.meta_tag is not Storage.of(leaf).tag

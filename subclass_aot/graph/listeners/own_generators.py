@@ -160,7 +160,7 @@ class OwnGenerators:
         state = generator.get_state()
         now = _torch.generator.state_bytes(state)
         known = self._states.get(now)
-        if known is not None and known.tag in recorder.nodes:
+        if known is not None and known.meta_tag in recorder.nodes:
             return known
         seed = generator.initial_seed()
         make = self._of_default()

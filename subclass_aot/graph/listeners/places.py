@@ -103,9 +103,9 @@ class Places(GraphListener):
         if func in SAFE_VIEWS:
             self.views[node] = owner.tag, None
             for part in result if isinstance(result, tuple | list) else (result,):
-                part._storage = owner
+                part.meta_storage = owner
             return
-        view = result.spec if func is UNFOLD else counted_view(func, args[0].spec, args, kwargs)
+        view = result.meta_spec if func is UNFOLD else counted_view(func, args[0].meta_spec, args, kwargs)
         self.views[node] = owner.tag, view
         if func is UNFOLD:
             return

@@ -71,7 +71,7 @@ class RealTensors(GraphListener):
     def let_read(self, leaf: MetaTensor, tensor: torch.Tensor, path: str, slot: int) -> None:
         """Registers an input whose values may be read from now on; `read_values` has those that were."""
         if tensor.device.type != "meta" and not isinstance(tensor, MetaTensor):
-            self._readable[leaf.tag] = Readable(path, tensor, partial(self._note, slot, tensor))
+            self._readable[leaf.meta_tag] = Readable(path, tensor, partial(self._note, slot, tensor))
 
     def _note(self, slot: int, tensor: torch.Tensor) -> None:
         if slot not in self.read_values:

@@ -47,6 +47,6 @@ def inputs_to_resize(
 
 def _is_input(value: Any) -> bool:
     """Returns whether this is an input of the call, and no inner tensor of one and no view."""
-    if type(value) is not MetaTensor or value.tag.op != "placeholder":
+    if type(value) is not MetaTensor or value.meta_tag.op != "placeholder":
         return False
-    return isinstance(descriptor_of(value.tag), PlainInput | HeldInput | ParamInput | BufferInput)
+    return isinstance(descriptor_of(value.meta_tag), PlainInput | HeldInput | ParamInput | BufferInput)

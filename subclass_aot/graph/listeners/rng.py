@@ -241,7 +241,12 @@ class RandomNumbers(GraphListener):
         state = _state()
         now = _torch.generator.state_bytes(state)
         known = self._states.get(now)
-        if now in (self._at, self._live) or now in self._nodes or known is not None and known.tag in recorder.nodes:
+        if (
+            now in (self._at, self._live)
+            or now in self._nodes
+            or known is not None
+            and known.meta_tag in recorder.nodes
+        ):
             return now
         with _torch.dispatch.disable_current_modes():
             if _torch.generator.state_bytes(_torch.generator.state_of_seed(torch.initial_seed())) == now:
@@ -292,10 +297,10 @@ def _draw_from(
     written = [argument_at(place, args, kwargs) for place in effects_of(func).writes]
     written = [leaf for leaf in written if leaf is not None]
     made = [x for x in (result if isinstance(result, tuple) else (result,)) if all(x is not w for w in written)]
-    copies, after = [new_leaf(leaf.spec) for leaf in written], new_leaf(state.spec)
+    copies, after = [new_leaf(leaf.meta_spec) for leaf in written], new_leaf(state.meta_spec)
     for leaf in (*made, *written):
-        if leaf.spec.device.type != "cpu":
-            raise _DEVICE.error(_SETS, device=str(leaf.spec.device))
+        if leaf.meta_spec.device.type != "cpu":
+            raise _DEVICE.error(_SETS, device=str(leaf.meta_spec.device))
     recorder.on_operator(drawn(func), (state, *args), kwargs, (*made, *copies, after))
     for leaf, copy in zip(written, copies, strict=True):
         recorder.on_operator(torch.ops.aten.copy_.default, (leaf, copy), {}, leaf)
@@ -347,7 +352,7 @@ def _repeat(
     if type(result) is tuple:
         items = {n.args[1]: n for n in earlier.users if n.target is operator.getitem}
         sources, leaves = [items[i] for i in range(len(items))], list(result)
-    specs = [leaf.spec for leaf in leaves]
+    specs = [leaf.meta_spec for leaf in leaves]
     if earlier.target is not func or [s.meta["spec"] for s in sources] != specs:
         return False
     if _compared(recorder, func, args, kwargs) != _compared(recorder, func, earlier.args, earlier.kwargs):
@@ -357,11 +362,11 @@ def _repeat(
             copy = recorder.create("call_function", torch.ops.aten.clone.default, (source,))
         copy.meta = dict(source.meta)
         if leaf is args[0]:
-            numbers = new_leaf(leaf.spec)
-            numbers.tag = copy
+            numbers = new_leaf(leaf.meta_spec)
+            numbers.meta_tag = copy
             recorder.on_operator(torch.ops.aten.copy_.default, (leaf, numbers), {}, leaf)
         else:
-            leaf.tag = copy
+            leaf.meta_tag = copy
     return True
 
 

@@ -55,7 +55,7 @@ def _recorder_of(tensor: object, cls: type) -> Recorder | None:
     """Finds what records a traced tensor of which a program wants one of a class; None for others, torch's business."""
     leaf = _torch.plain_subclasses.leaf_of(tensor)
     is_given = cls in (torch.Tensor, torch.nn.Parameter) or _torch.plain_subclasses.is_plain_subclass(cls)
-    is_traced = type(leaf) is MetaTensor and leaf.tag is not None
+    is_traced = type(leaf) is MetaTensor and leaf.meta_tag is not None
     return _running() if is_given and is_traced else None
 
 

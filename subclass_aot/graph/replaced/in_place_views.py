@@ -30,7 +30,7 @@ def _rule(operator: Callable[..., Any], of_views: Callable[..., Any]) -> Callabl
         with _torch.dispatch.without_function_modes():
             with torch.inference_mode(False), torch.no_grad():  # autograd would make the history of `x` anew
                 view = of_views(x, *args, **kwargs)
-            if not x.spec.has_places_of(view.spec):  # see Note [Mutated views]
+            if not x.meta_spec.has_places_of(view.meta_spec):  # see Note [Mutated views]
                 return NotImplemented
             operator(x, *args, **kwargs)
         if _torch.autograd.base_of(view) is base:  # not so below autograd, in a rule of a wrapper

@@ -171,7 +171,7 @@ def _wait_for(tensor: torch.Tensor) -> Any:
     if not isinstance(tensor, MetaTensor):
         return NotImplemented
     owner = Storage.of(tensor).tag
-    is_view_of_input = tensor.tag is not owner and getattr(owner, "op", None) == "placeholder"
+    is_view_of_input = tensor.meta_tag is not owner and getattr(owner, "op", None) == "placeholder"
     return tensor if is_view_of_input else NotImplemented
 
 

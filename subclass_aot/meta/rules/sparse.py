@@ -113,7 +113,7 @@ class SparseGradient(torch.Tensor):
         """
         if self.is_coalesced_:
             return self
-        if self.values_.tag is not None:  # type: ignore[attr-defined]
+        if self.values_.meta_tag is not None:  # type: ignore[attr-defined]
             raise TraceError(_NO_RULE.format(func="coalesce", line=user_line()))
         # as the kernel, which makes room for all entries
         indices, values = torch.empty_like(self.indices_), torch.empty_like(self.values_)
@@ -161,7 +161,7 @@ def _same(x: SparseGradient, *_: object, **__: object) -> SparseGradient:
 
 
 def _copied(x: SparseGradient, *_: object, **__: object) -> SparseGradient:
-    if x.values_.tag is not None:  # type: ignore[attr-defined]  # in a trace: it is written nowhere
+    if x.values_.meta_tag is not None:  # type: ignore[attr-defined]  # in a trace: it is written nowhere
         return _with_values(x, x.values_)
     return SparseGradient(x.indices_.clone(), x.values_.clone(), x.shape, x.is_coalesced_, x.padded_)
 
@@ -181,12 +181,12 @@ def _add(x: torch.Tensor, y: torch.Tensor, alpha: complex = 1) -> Any:
 
 def _add_(x: torch.Tensor, y: SparseGradient, alpha: complex = 1) -> Any:
     if isinstance(x, SparseGradient):
-        if y.values_.tag is not None:  # type: ignore[attr-defined]
+        if y.values_.meta_tag is not None:  # type: ignore[attr-defined]
             return NotImplemented
         added = _add(x, y, alpha)
         x.indices_, x.values_, x.is_coalesced_, x.padded_ = added.indices_, added.values_, False, added.padded_
         return x
-    if y.values_.tag is None:  # type: ignore[attr-defined]  # no trace: as the kernel, which makes nothing dense
+    if y.values_.meta_tag is None:  # type: ignore[attr-defined]  # no trace: as the kernel, which makes nothing dense
         if len(y.indices_) == 1:
             return x.index_add_(0, y.indices_[0], y.values_)
         x.index_put_(tuple(y.indices_), y.values_, accumulate=True)
@@ -195,7 +195,7 @@ def _add_(x: torch.Tensor, y: SparseGradient, alpha: complex = 1) -> Any:
 
 
 def _mul_(x: torch.Tensor, y: torch.Tensor | complex) -> Any:
-    if not isinstance(x, SparseGradient) or isinstance(y, SparseGradient) or x.values_.tag is not None:  # type: ignore[attr-defined]
+    if not isinstance(x, SparseGradient) or isinstance(y, SparseGradient) or x.values_.meta_tag is not None:  # type: ignore[attr-defined]
         return NotImplemented
     x.values_.mul_(y)
     return x

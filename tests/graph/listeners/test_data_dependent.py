@@ -20,7 +20,7 @@ def looking(program: Any, value: torch.Tensor) -> tuple[Recorder, Any, Looks]:
     recorder = Recorder(looks=looks)
 
     def started(x: MetaTensor) -> Any:
-        looks.start({x.tag: value}, generators())
+        looks.start({x.meta_tag: value}, generators())
         return program(x)
 
     return *recorded(started, recorder=recorder), looks
@@ -34,7 +34,7 @@ def test_the_call_answers_and_what_was_asked_is_kept() -> None:
         recorder, answer, looks = looking(program, value)
         assert answer == expected and raw(recorder) == ["sum_1", "gt", "clone"]
         (look,) = looks.found
-        assert look.leaf.tag.name == "clone" and look.value is (expected == "large") and "# the line" in look.line
+        assert look.leaf.meta_tag.name == "clone" and look.value is (expected == "large") and "# the line" in look.line
 
 
 def test_what_is_written_counts_as_it_is_now() -> None:
@@ -56,8 +56,8 @@ def test_a_number_that_depends_on_data_is_a_node_that_knows_it() -> None:
         recorder, chosen = recorded(lambda x: x.nonzero())
         assert is_symbolic(chosen.shape[0])
         node = recorder.node_of(chosen.shape[0])
-    assert raw(recorder) == ["nonzero", "sym_size_int"] and node.args == (chosen.tag, 0)
-    assert [str(n) for n in chosen.tag.meta["unbacked"]] == [str(n) for n in recorder.symints.unbacked()] != []
+    assert raw(recorder) == ["nonzero", "sym_size_int"] and node.args == (chosen.meta_tag, 0)
+    assert [str(n) for n in chosen.meta_tag.meta["unbacked"]] == [str(n) for n in recorder.symints.unbacked()] != []
 
 
 def test_a_look_after_a_backward_that_repeats_a_draw() -> None:
@@ -66,7 +66,7 @@ def test_a_look_after_a_backward_that_repeats_a_draw() -> None:
     recorder, value = Recorder(looks=looks), torch.ones(3)
 
     def asks(x: MetaTensor) -> Any:
-        looks.start({x.tag: value}, generators())
+        looks.start({x.meta_tag: value}, generators())
         return x, bool((x + torch.rand(3)).sum() > 0)
 
     with recorder.listeners.random_numbers.kept():

@@ -23,13 +23,13 @@ class Everything(GraphListener):
         self.heard: list[Any] = []
 
     def on_operator(self, recorder: Any, func: Any, args: Any, kwargs: Any, result: Any) -> None:
-        self.heard.append(("operator", str(func), result.tag is None))
+        self.heard.append(("operator", str(func), result.meta_tag is None))
 
     def on_node(self, recorder: Any, node: Any) -> None:
         self.heard.append(("node", node.name))
 
     def on_recorded(self, recorder: Any, node: Any, func: Any, args: Any, kwargs: Any, result: Any) -> None:
-        self.heard.append(("recorded", node.name, result.tag is node))
+        self.heard.append(("recorded", node.name, result.meta_tag is node))
 
     def on_write(self, recorder: Any, func: Any, leaf: MetaTensor) -> None:
         self.heard.append(("write", str(func), recorder.node_of(leaf).name))
@@ -38,7 +38,7 @@ class Everything(GraphListener):
         self.heard.append(("wrapper", str(func)))
 
     def on_lazy_view(self, source: Any, copy: Any) -> None:
-        self.heard.append(("lazy view", copy.tag.name))
+        self.heard.append(("lazy view", copy.meta_tag.name))
 
 
 def recorder_with(listener: Any) -> Recorder:
@@ -92,11 +92,11 @@ def test_an_operator_may_be_recorded_in_another_way() -> None:
 
         def on_operator(self, recorder: Recorder, func: Any, args: Any, kwargs: Any, result: MetaTensor) -> bool:
             with recorder:
-                result.tag = (args[0] * 0.5).tag
+                result.meta_tag = (args[0] * 0.5).meta_tag
             return True
 
     recorder, half = recorded(lambda x: (x / 2).sin(), recorder=recorder_with(Halves()))
-    assert raw(recorder) == ["mul", "sin"] and [n.name for n in half.tag.all_input_nodes] == ["mul"]
+    assert raw(recorder) == ["mul", "sin"] and [n.name for n in half.meta_tag.all_input_nodes] == ["mul"]
 
 
 def test_a_fork_has_what_a_listener_says() -> None:

@@ -23,7 +23,7 @@ def test_a_write_is_one_into_the_storage_and_of_its_phase() -> None:
     storage = Storage.of(x)
     assert forward.mutations.written == {storage: {"forward"}}
     assert fork.mutations.written == {storage: {"forward", "backward"}} and fork.mutations.changed == [storage]
-    assert fork.written_nodes() == {x.tag} and Storage.of(y) not in fork.mutations.written
+    assert fork.written_nodes() == {x.meta_tag} and Storage.of(y) not in fork.mutations.written
 
 
 def test_nothing_is_noted_of_operators_that_compute() -> None:

@@ -22,7 +22,7 @@ def test_what_is_decided_and_what_depends_on_data() -> None:
     recorder = Recorder(looks=looks)
 
     def program(x: Any) -> list[bool | None]:
-        looks.start({x.tag: value}, generators())
+        looks.start({x.meta_tag: value}, generators())
         predicates = [True, 0, torch.tensor(2) > 1, x > 1, x > 5]
         return [decided(recorder, pred, by_looking) for pred in predicates for by_looking in (False, True)]
 

@@ -114,9 +114,9 @@ def _half() -> torch.dtype:
 
 def _is_cast(x: object) -> bool:
     """Returns whether autocast casts a value: floats on the device, which are not float64."""
-    if type(x) is not MetaTensor or x.spec.device.type != "cuda":
+    if type(x) is not MetaTensor or x.meta_spec.device.type != "cuda":
         return False
-    return x.spec.dtype.is_floating_point and x.spec.dtype is not torch.float64
+    return x.meta_spec.dtype.is_floating_point and x.meta_spec.dtype is not torch.float64
 
 
 def _tensors(values: Iterable[object]) -> list[Tensor]:

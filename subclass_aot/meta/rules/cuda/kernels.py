@@ -86,7 +86,7 @@ def on_claim(func: Operator, *args: Any, **kwargs: Any) -> Any:
 
 
 def _is_claim(x: object) -> bool:
-    return type(x) is MetaTensor and x.spec.device.type == "cuda"
+    return type(x) is MetaTensor and x.meta_spec.device.type == "cuda"
 
 
 def _kernel(func: Operator) -> Callable[..., Any]:
