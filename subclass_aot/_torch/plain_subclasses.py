@@ -142,7 +142,7 @@ def as_class(tensor: torch.Tensor, cls: type[torch.Tensor]) -> Any:
     """Returns a tensor of a plain subclass that shares memory and version with `tensor`; of a traced leaf, a front."""
     if type(tensor) is cls:
         return tensor
-    front = getattr(type(tensor), "front", None)  # a leaf without data makes it itself
+    front = getattr(type(tensor), "meta_front", None)  # a leaf without data makes it itself
     return _make_subclass(cls, tensor) if front is None else front(tensor, cls)
 
 

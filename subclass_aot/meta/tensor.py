@@ -90,6 +90,8 @@ class MetaTensor(torch.Tensor):
     """Whether a value is a tensor of a trace that is over."""
     spec = _Spec()
     """Its metadata."""
+    meta_front: Callable[[MetaTensor, type[torch.Tensor]], Any]
+    """Makes a tensor of a plain subclass, which stands before a leaf."""
     meta_storage: Storage
     """What it shares with its views: see `Storage.of`."""
 
@@ -339,6 +341,7 @@ def is_over(value: object) -> bool:
     return isinstance(value, MetaTensor) and getattr(getattr(value.meta_tag, "graph", None), "is_over", False)
 
 
+MetaTensor.meta_front = _OfClass(in_front_of)  # type: ignore[assignment]
 MetaTensor.is_over = _OfClass(is_over)  # type: ignore[assignment]
 
 
