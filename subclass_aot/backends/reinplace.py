@@ -88,6 +88,7 @@ class _Planner:
         self.steps: list[tuple[fx.Node | None, Call]] = []
         self.same: dict[fx.Node, fx.Node] = {}
         self.views: dict[tuple[object, ...], fx.Node] = {}
+        self.skipped: set[object] = set()
 
     def plan(self) -> Plan:
         for node in self.nodes:
@@ -102,6 +103,8 @@ class _Planner:
                     continue
             shorter = shorter_call(node)
             self.steps.append((node, self._call(node) if shorter is None else Call(*shorter)))
+            if shorter is not None:
+                self.skipped.add(node.args[0])
         self._drop_unread(self.nodes[-1])
         return Plan(self.steps, self.same)
 
@@ -114,7 +117,7 @@ class _Planner:
         source, spec = copied_by(node) if self.pure == len(self.nodes) else None, node.meta.get("spec")
         if source is None:
             source = viewed_node(node)
-            while source is not None and source.meta.get("spec") is not spec:
+            while source is not None and (source.meta.get("spec") is not spec or source in self.skipped):
                 source = viewed_node(source)
         if source is None or spec is None:
             return None if node in self.results else self._view_there(node)

@@ -46,6 +46,17 @@ def test_a_linear_layer_is_one_call(size: tuple[int, ...], how: str) -> None:
     assert aot_compile(fn)(x, w, b).equal(fn(x, w, b))
 
 
+def test_a_layer_whose_result_is_flattened_runs_once() -> None:
+    def fn(x: Any, w: Any, b: Any) -> Any:
+        logits = torch.nn.functional.linear(x, w, b)
+        return logits, logits.view(-1, 4).log_softmax(-1)
+
+    args = torch.randn(2, 5, 3), torch.randn(4, 3), torch.randn(4)
+    (forward,) = graphs_of(fn, *args)
+    assert forward.count("= linear(") == 1 and "addmm(" not in forward
+    assert all(x.equal(y) for x, y in zip(aot_compile(fn)(*args), fn(*args), strict=True))
+
+
 @pytest.mark.parametrize("dims", [[0], [0, 1], [-1]])
 @pytest.mark.parametrize("size", [(4,), (3, 4), (1, 4), (2, 1)])
 def test_a_sum_that_a_view_follows(dims: list[int], size: tuple[int, ...]) -> None:
