@@ -71,6 +71,11 @@ TRICKS: Final = (
         "gives symbolic numbers other `str`, `format` and `hash` in a trace: a text must not have the name of a symbol",
     ),
     Trick(
+        "type",
+        ("shown_type.py",),
+        "gives modules of the program another `type` in a trace: `type(x) is torch.Tensor` holds there, too",
+    ),
+    Trick(
         "storage handles",
         ("meta/storage.py",),
         "gives the storage of a tensor without data another class: it has a size and no memory",

@@ -18,6 +18,7 @@ from subclass_aot.meta.other_threads import real_input
 from subclass_aot.meta.spec import Spec, indexed, native_device
 from subclass_aot.meta.storage import Storage
 from subclass_aot.missing import note_missing
+from subclass_aot.shown_type import show_as
 from subclass_aot.weak import is_weak
 
 _NO_MEMORY = """`{call}` asks for the memory of a tensor, and a traced tensor has none.
@@ -340,6 +341,17 @@ def is_over(value: object) -> bool:
     """Returns whether a value is a tensor of a trace that is over."""
     return isinstance(value, MetaTensor) and getattr(getattr(value.meta_tag, "graph", None), "is_over", False)
 
+
+def _shown_type(value: MetaTensor) -> type:
+    if value.meta_tag is None:
+        return MetaTensor
+    return torch.nn.Parameter if isinstance(value, torch.nn.Parameter) else torch.Tensor
+
+
+show_as(MetaTensor, _shown_type)
+show_as(torch.SymInt, lambda _: int)
+show_as(torch.SymFloat, lambda _: float)
+show_as(torch.SymBool, lambda _: bool)
 
 MetaTensor.meta_front = _OfClass(in_front_of)  # type: ignore[assignment]
 MetaTensor.is_over = _OfClass(is_over)  # type: ignore[assignment]

@@ -1,0 +1,103 @@
+"""What `type(x)` is in a program that is traced: the class that the tensor has at each call.
+
+Note [Types in a trace]
+~~~~~~~~~~~~~~~~~~~~~~~
+A traced tensor is no `torch.Tensor` to `type`, so `type(x) is torch.Tensor` would be false, and another branch would be
+compiled. Python has no hook there. But `type` is a builtin, which a module finds behind its own globals: while a
+function is traced, the modules that its code comes from have a global of that name. It gives the class that eager mode
+has, and is `type` in all else; to other values, so to other threads, it makes no difference. Functions of libraries
+that the program calls see the class of the trace, and so does `x.__class__`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Final
+
+from subclass_aot.put_back import PutBack
+
+_NAME: Final = "type"
+_shown: dict[type, Callable[[Any], type]] = {}
+_lock = threading.Lock()
+_blocks: dict[int, set[object]] = {}
+
+
+class ShownType:
+    """Is `type`, but for what stands for something else in a trace."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if len(args) != 1 or kwargs:
+            return type(*args, **kwargs)
+        kind = type(args[0])
+        return _shown[kind](args[0]) if kind in _shown else kind
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(type, name)
+
+    def __instancecheck__(self, value: object) -> bool:
+        return isinstance(value, type)
+
+    def __subclasscheck__(self, cls: type) -> bool:
+        return issubclass(cls, type)
+
+    def __mro_entries__(self, bases: tuple[object, ...]) -> tuple[type, ...]:
+        return (type,)
+
+    def __eq__(self, other: object) -> bool:
+        return other is type or other is self
+
+    def __hash__(self) -> int:
+        return hash(type)
+
+    def __or__(self, other: Any) -> Any:
+        return type | other
+
+    def __ror__(self, other: Any) -> Any:
+        return other | type
+
+    def __repr__(self) -> str:
+        return repr(type)
+
+
+_TYPE: Final = ShownType()
+
+
+def show_as(cls: type, kind_of: Callable[[Any], type]) -> None:
+    """Declares what programs see as the type of objects of a class.
+
+    Args:
+        cls: The class.
+        kind_of: Gives the type of an object of the class.
+    """
+    _shown[cls] = kind_of
+
+
+@contextmanager
+def types_shown(modules: Iterable[dict[str, Any]]) -> Iterator[None]:
+    """Runs the block while `type` is another one in the code of some modules.
+
+    Args:
+        modules: The globals of each. A module that has a global `type` of its own keeps it.
+    """
+    there = {id(names): names for names in modules}
+    block = object()
+    with PutBack(partial(_leave, block, there)):
+        with _lock:
+            for key, names in there.items():
+                _blocks.setdefault(key, set()).add(block)
+                names.setdefault(_NAME, _TYPE)
+        yield
+
+
+def _leave(block: object, there: dict[int, dict[str, Any]]) -> None:
+    with _lock:
+        for key, names in there.items():
+            others = _blocks.get(key, set())
+            others.discard(block)
+            if not others:
+                _blocks.pop(key, None)
+                if names.get(_NAME) is _TYPE:
+                    del names[_NAME]

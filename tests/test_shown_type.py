@@ -1,0 +1,118 @@
+"""What `type(x)` is in a program that is traced: see Note [Types in a trace]."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import types
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import subclass_aot as sa
+from subclass_aot.shown_type import ShownType, show_as, types_shown
+from tests.plain_subclasses import Tag
+
+
+class Meta(type):
+    pass
+
+
+PROGRAMS: dict[str, Callable[[Any], Any]] = {
+    "is": lambda x: x * 2 if type(x) is torch.Tensor else x * 3,
+    "equal": lambda x: x * 2 if type(x) == nn.Parameter else x * 3,  # noqa: E721
+    "in": lambda x: x * 2 if type(x) in (torch.Tensor, int) else x * 3,
+    "key": lambda x: x * {torch.Tensor: 2, nn.Parameter: 5}.get(type(x), 3),
+    "name": lambda x: x * len(type(x).__name__),
+    "ancestors": lambda x: x * len(type(x).__mro__),
+    "computed": lambda x: x * (2 if type(x + 1) is torch.Tensor else 3),
+    "parameter": lambda x: x * (2 if type(nn.Parameter(x.detach())) is nn.Parameter else 3),
+    "helper": lambda x: x * (2 if is_dense(x) else 3),
+    "method": lambda x: Branching()(x),
+    "map": lambda x: x * sum(kind is torch.Tensor for kind in map(type, [x, x + 1])),
+    "a class": lambda x: x * len(type("Made", (Tag,), {}).__mro__),
+    "a metaclass": lambda x: x * (2 if isinstance(Meta("Made", (), {}), type) and issubclass(Meta, type) else 3),
+    "attributes": lambda x: x * len(type.mro(int)) * (2 if type == type(int) and hash(type) == hash(type(int)) else 3),  # noqa: E721
+    "size": lambda x: x * (2 if type(x.shape[0]) is int else 3),
+}
+
+
+def is_dense(x: Any) -> bool:
+    return type(x) is torch.Tensor
+
+
+class Branching(nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x * 2 if type(x) is torch.Tensor else x * 3
+
+
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+def test_as_in_eager_mode(program: Any) -> None:
+    for dynamic in (None, True):
+        compiled = sa.aot_compile(program, dynamic=dynamic)
+        for x in (torch.ones(3), nn.Parameter(torch.ones(3)), torch.ones(4)):
+            torch.testing.assert_close(compiled(x), program(x))
+
+
+def test_of_a_wrapper_and_of_its_inner_tensors() -> None:
+    x = sa.TwoTensor(torch.ones(2), torch.ones(2))
+    program: Any = lambda x: x.a * (2 if type(x) is sa.TwoTensor and type(x.a) is torch.Tensor else 3)  # noqa: E731
+    assert torch.equal(sa.aot_compile(program)(x), program(x))
+
+
+def test_hooks_in_backward() -> None:
+    def program(x: Any) -> Any:
+        y = x * 2
+        y.register_hook(lambda g: g * 2 if type(g) is torch.Tensor else g * 3)
+        return y
+
+    one, other = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
+    sa.aot_compile(program)(one).sum().backward()
+    program(other).sum().backward()
+    assert one.grad is not None and other.grad is not None and one.grad.equal(other.grad)
+
+
+def test_nothing_is_left() -> None:
+    names = vars(sys.modules[__name__])
+    with pytest.raises(ZeroDivisionError):
+        sa.aot_compile(lambda x: x * (1 / 0) if type(x) is torch.Tensor else x)(torch.ones(2))
+    sa.aot_compile(is_dense)(torch.ones(2))
+    assert "type" not in names
+
+
+def test_a_type_of_its_own_stays() -> None:
+    module = types.ModuleType("has_a_type")
+    exec("type = lambda x: 'mine'\ndef f(x):\n    return x * (2 if type(x) == 'mine' else 3)", vars(module))
+    assert sa.aot_compile(module.f)(torch.ones(2)).tolist() == [2, 2] and module.type(1) == "mine"
+
+
+def test_blocks_that_overlap() -> None:
+    names: dict[str, Any] = {}
+    entered, leave = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with types_shown([names, names]):
+            entered.set()
+            leave.wait(10)
+
+    thread = threading.Thread(target=other)
+    with types_shown([names]):
+        thread.start()
+        entered.wait(10)
+    assert isinstance(names["type"], ShownType)
+    leave.set()
+    thread.join()
+    assert not names
+
+
+def test_what_a_class_is_shown_as() -> None:
+    show_as(Meta, lambda made: int)
+    names: dict[str, Any] = {}
+    with types_shown([names]):
+        shown = names["type"]
+        assert shown(Meta("Made", (), {})) is int and shown(1) is int and shown(shown) is ShownType
+        assert repr(shown) == repr(type) and (shown | None) == (type | None) == (None | shown)
+        assert types.resolve_bases((shown,)) == (type,) and shown.__name__ == "type"
