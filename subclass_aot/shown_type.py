@@ -28,7 +28,7 @@ _blocks: dict[int, set[object]] = {}
 class ShownType:
     """Is `type`, but for what stands for something else in a trace."""
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         if len(args) != 1 or kwargs:
             return type(*args, **kwargs)
         kind = type(args[0])
@@ -52,10 +52,10 @@ class ShownType:
     def __hash__(self) -> int:
         return hash(type)
 
-    def __or__(self, other: Any) -> Any:
+    def __or__(self, other: object) -> Any:
         return type | other
 
-    def __ror__(self, other: Any) -> Any:
+    def __ror__(self, other: object) -> Any:
         return other | type
 
     def __repr__(self) -> str:

@@ -12,6 +12,6 @@ from tests.fuzz.programs import Program, programs
 
 
 @given(programs())
-@settings(max_examples=200, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, suppress_health_check=list(HealthCheck))
 def test_random_programs(program: Program) -> None:
     check_program(program)

@@ -12,7 +12,7 @@ from subclass_aot.errors import TraceError
 from tests.fuzz.state import KEPT, OF_CLASSES, READS, WRITES, Call, DrawnState, check_state, states
 
 
-@settings(max_examples=60, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 @given(states())
 def test_state_is_as_in_eager_mode(drawn: DrawnState) -> None:
     check_state(drawn)
