@@ -6,7 +6,7 @@ A traced tensor is no `torch.Tensor` to `type`, so `type(x) is torch.Tensor` wou
 compiled. Python has no hook there. But `type` is a builtin, which a module finds behind its own globals: while a
 function is traced, the modules that its code comes from have a global of that name. It gives the class that eager mode
 has, and is `type` in all else; to other values, so to other threads, it makes no difference. Functions of libraries
-that the program calls see the class of the trace, and so does `x.__class__`.
+that the program calls see the class of the trace. What `x.__class__` is, a class can say itself.
 """
 
 from __future__ import annotations

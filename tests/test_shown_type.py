@@ -24,6 +24,7 @@ class Meta(type):
 PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "is": lambda x: x * 2 if type(x) is torch.Tensor else x * 3,
     "equal": lambda x: x * 2 if type(x) == nn.Parameter else x * 3,  # noqa: E721
+    "attribute": lambda x: x * (2 if x.__class__ is torch.Tensor else 3) * len(x.__class__.__name__),
     "in": lambda x: x * 2 if type(x) in (torch.Tensor, int) else x * 3,
     "key": lambda x: x * {torch.Tensor: 2, nn.Parameter: 5}.get(type(x), 3),
     "name": lambda x: x * len(type(x).__name__),

@@ -111,6 +111,11 @@ class MetaTensor(torch.Tensor):
         """
         return _like(tensor, torch.device(device) if device is not None else None)
 
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """Its class; to a program that is traced, that of a tensor at a call. See Note [Types in a trace]."""
+        return _shown_type(self)
+
     @property
     def device(self) -> torch.device:  # type: ignore[override]
         return self.meta_spec.device
@@ -345,7 +350,7 @@ def is_over(value: object) -> bool:
 def _shown_type(value: MetaTensor) -> type:
     if value.meta_tag is None:
         return MetaTensor
-    return torch.nn.Parameter if isinstance(value, torch.nn.Parameter) else torch.Tensor
+    return torch.nn.Parameter if getattr(value, "_is_param", False) else torch.Tensor
 
 
 show_as(MetaTensor, _shown_type)
