@@ -1,12 +1,14 @@
-"""What `type(x)` is in a program that is traced: the class that the tensor has at each call.
+"""What `type(x)` and `isinstance(n, int)` are in a program that is traced: what eager mode has.
 
 Note [Types in a trace]
 ~~~~~~~~~~~~~~~~~~~~~~~
-A traced tensor is no `torch.Tensor` to `type`, so `type(x) is torch.Tensor` would be false, and another branch would be
-compiled. Python has no hook there. But `type` is a builtin, which a module finds behind its own globals: while a
-function is traced, the modules that its code comes from have a global of that name. It gives the class that eager mode
-has, and is `type` in all else; to other values, so to other threads, it makes no difference. Functions of libraries
-that the program calls see the class of the trace. What `x.__class__` is, a class can say itself.
+A traced tensor is no `torch.Tensor` to `type`, and a symbolic size no `int` to `isinstance`. So another branch would be
+compiled than eager mode takes: `type(x) is torch.Tensor`, `(n, n) if isinstance(n, int) else n`. Torch itself tells
+symbolic numbers by that, so they cannot claim to be numbers everywhere. But both functions are builtins, which a module
+finds behind its own globals: while a function is traced, the modules that its code comes from have globals of these
+names. They give what eager mode has where a value stands for another, and are the builtins in all else; to other
+threads it makes no difference. Functions of libraries that the program calls see the values of the trace. What
+`x.__class__` is, a class can say itself.
 """
 
 from __future__ import annotations
@@ -19,7 +21,6 @@ from typing import Any, Final
 
 from subclass_aot.put_back import PutBack
 
-_NAME: Final = "type"
 _shown: dict[type, Callable[[Any], type]] = {}
 _lock = threading.Lock()
 _blocks: dict[int, set[object]] = {}
@@ -62,7 +63,22 @@ class ShownType:
         return repr(type)
 
 
-_TYPE: Final = ShownType()
+def _is_instance(value: object, kind: Any) -> bool:
+    """Is `isinstance`; a symbolic number is one, too, as any number that it may be."""
+    if isinstance(value, kind):
+        return True
+    shown = _shown.get(type(value))
+    cls = None if shown is None else shown(value)
+    return cls in _NUMBERS and isinstance(cls(), kind)
+
+
+_NUMBERS = (int, float, bool)
+_BUILTINS: Final[dict[str, Any]] = {"type": ShownType(), "isinstance": _is_instance}
+
+
+def is_shown(value: object) -> bool:
+    """Returns whether a value is what a module has in the place of a builtin, in a trace."""
+    return value is _is_instance or type(value) is ShownType
 
 
 def show_as(cls: type, kind_of: Callable[[Any], type]) -> None:
@@ -77,10 +93,10 @@ def show_as(cls: type, kind_of: Callable[[Any], type]) -> None:
 
 @contextmanager
 def types_shown(modules: Iterable[dict[str, Any]]) -> Iterator[None]:
-    """Runs the block while `type` is another one in the code of some modules.
+    """Runs the block while `type` and `isinstance` are others in the code of some modules.
 
     Args:
-        modules: The globals of each. A module that has a global `type` of its own keeps it.
+        modules: The globals of each. A module that has a global of that name keeps it.
     """
     there = {id(names): names for names in modules}
     block = object()
@@ -88,7 +104,8 @@ def types_shown(modules: Iterable[dict[str, Any]]) -> Iterator[None]:
         with _lock:
             for key, names in there.items():
                 _blocks.setdefault(key, set()).add(block)
-                names.setdefault(_NAME, _TYPE)
+                for name, shown in _BUILTINS.items():
+                    names.setdefault(name, shown)
         yield
 
 
@@ -99,5 +116,6 @@ def _leave(block: object, there: dict[int, dict[str, Any]]) -> None:
             others.discard(block)
             if not others:
                 _blocks.pop(key, None)
-                if names.get(_NAME) is _TYPE:
-                    del names[_NAME]
+                for name, shown in _BUILTINS.items():
+                    if names.get(name) is shown:
+                        del names[name]

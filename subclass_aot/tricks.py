@@ -73,7 +73,7 @@ TRICKS: Final = (
     Trick(
         "type",
         ("shown_type.py",),
-        "gives modules of the program another `type` in a trace: `type(x) is torch.Tensor` holds there, too",
+        "gives modules of the program another `type` and `isinstance` in a trace: it takes the branches of eager mode",
     ),
     Trick(
         "storage handles",

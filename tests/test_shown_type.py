@@ -1,12 +1,13 @@
-"""What `type(x)` is in a program that is traced: see Note [Types in a trace]."""
+"""What `type(x)` and `isinstance(n, int)` are in a program that is traced: see Note [Types in a trace]."""
 
 from __future__ import annotations
 
+import numbers
 import sys
 import threading
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import pytest
 import torch
@@ -38,7 +39,25 @@ PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "a metaclass": lambda x: x * (2 if isinstance(Meta("Made", (), {}), type) and issubclass(Meta, type) else 3),
     "attributes": lambda x: x * len(type.mro(int)) * (2 if type == type(int) and hash(type) == hash(type(int)) else 3),  # noqa: E721
     "size": lambda x: x * (2 if type(x.shape[0]) is int else 3),
+    "is an int": lambda x: x * (2 if isinstance(x.shape[0], int) else 3),
+    "is one of": lambda x: x * (2 if isinstance(x.shape[0], (float, int)) and isinstance(x.numel(), int | str) else 3),
+    "is a number": lambda x: x * (2 if isinstance(x.shape[0], numbers.Integral) else 3),
+    "is a float": lambda x: x * (2 if isinstance(x.shape[0] / 2, float) else 3),
+    "is a bool": lambda x: x * (2 if isinstance(x.shape[0] > 2, bool) else 3),
+    "is none": lambda x: x * (2 if isinstance(x.shape[0], str | list) else 3),
+    "a pair of it": lambda x: x * len(pair(x.shape[0])),
+    "has a shape": lambda x: x * (2 if isinstance(x, Shaped) and not isinstance(x.shape[0], Shaped) else 3),
+    "still a tensor": lambda x: x * (2 if isinstance(x, torch.Tensor) and not isinstance(x, sa.TwoTensor) else 3),
 }
+
+
+@runtime_checkable
+class Shaped(Protocol):
+    shape: Any
+
+
+def pair(n: Any) -> tuple[Any, Any]:
+    return (n, n) if isinstance(n, int) else n[:2]
 
 
 def is_dense(x: Any) -> bool:
@@ -54,7 +73,7 @@ class Branching(nn.Module):
 def test_as_in_eager_mode(program: Any) -> None:
     for dynamic in (None, True):
         compiled = sa.aot_compile(program, dynamic=dynamic)
-        for x in (torch.ones(3), nn.Parameter(torch.ones(3)), torch.ones(4)):
+        for x in (torch.ones(3), nn.Parameter(torch.ones(3)), torch.ones(4), torch.ones(5)):
             torch.testing.assert_close(compiled(x), program(x))
 
 
@@ -81,7 +100,7 @@ def test_nothing_is_left() -> None:
     with pytest.raises(ZeroDivisionError):
         sa.aot_compile(lambda x: x * (1 / 0) if type(x) is torch.Tensor else x)(torch.ones(2))
     sa.aot_compile(is_dense)(torch.ones(2))
-    assert "type" not in names
+    assert names.keys().isdisjoint({"type", "isinstance"})
 
 
 def test_a_type_of_its_own_stays() -> None:

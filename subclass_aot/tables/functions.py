@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 
 from subclass_aot.bytecode import names_in, stored_attributes, stored_globals
-from subclass_aot.shown_type import ShownType
+from subclass_aot.shown_type import is_shown
 from subclass_aot.tables.owners import is_machinery, is_users
 from subclass_aot.tables.table import Table
 
@@ -40,10 +40,10 @@ def function_tables(function: types.FunctionType, module_name: str | None) -> li
 
 
 def _is_state(value: object) -> bool:
-    """Returns whether a global may change what a function computes: modules of Python stay what they are, and so does
-    `type`, in whose place a trace in another thread may have its own.
+    """Returns whether a global may change what a function computes: modules of Python stay what they are, and so do
+    builtins, in whose place a trace in another thread may have its own.
     """
-    return type(value) is not ShownType and not isinstance(value, types.ModuleType)
+    return not is_shown(value) and not isinstance(value, types.ModuleType)
 
 
 def is_library(function: types.FunctionType) -> bool:
