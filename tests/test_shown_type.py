@@ -83,6 +83,14 @@ def test_of_a_wrapper_and_of_its_inner_tensors() -> None:
     assert torch.equal(sa.aot_compile(program)(x), program(x))
 
 
+def test_a_class_is_assigned() -> None:
+    x: Any = sa.MetaTensor(torch.ones(2))
+    x.__class__ = sa.MetaTensor
+    with pytest.raises(TypeError):
+        x.__class__ = sa.TwoTensor
+    assert x.__class__ is type(x) is sa.MetaTensor
+
+
 def test_hooks_in_backward() -> None:
     def program(x: Any) -> Any:
         y = x * 2

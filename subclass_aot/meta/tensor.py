@@ -37,6 +37,7 @@ _NO_FRONT = """A traced tensor cannot be of the class {cls}: {reason}
   Instead: keep such attributes in the `__dict__`, without slots; or use `x.as_subclass(torch.Tensor)` there."""
 
 _GRAD: Any = torch.Tensor.grad  # the property
+_CLASS: Any = vars(object)["__class__"]
 
 
 class _OfClass:
@@ -111,10 +112,15 @@ class MetaTensor(torch.Tensor):
         """
         return _like(tensor, torch.device(device) if device is not None else None)
 
-    @property  # type: ignore[misc]
+    @property
     def __class__(self) -> type:
         """Its class; to a program that is traced, that of a tensor at a call. See Note [Types in a trace]."""
         return _shown_type(self)
+
+    @__class__.setter
+    def __class__(self, cls: type) -> None:
+        if cls is not _shown_type(self):  # as `swap_tensors` assigns it to another
+            _CLASS.__set__(self, cls)
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]
