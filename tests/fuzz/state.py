@@ -100,6 +100,12 @@ READS = (
     "y = y * getattr(self.t, 'note', 2)", "y = y + getattr(cfg, 'forwards', 0)", "y = y + len(self.grads)",
     "y = y + getattr(self.b, 'seen', 0)", "y = y * cfg.names['a']",
     "y = y * (self.kept.note if hasattr(self.kept, 'note') else 1)",
+    "y = y * (2 if 'note' in vars(self.p) else 3)", "y = y * (self.w.__dict__.get('note') or 2)",
+    "y = y * getattr(self.p, 'tag', 2)", "y = y * (3 if hasattr(self.b, 'spec') else 2)",
+    "y = y * getattr(x, 'like', 2)",
+    "y = y * (2 if type(x) is torch.Tensor else 3)", "y = y * (2 if type(y) is type(self.kept) else 3)",
+    "y = y * (2 if isinstance(x.shape[0], int) else 3)", "y = y * (2 if self.p.__class__ is torch.nn.Parameter else 3)",
+    "y = y * (2 if isinstance(y.numel() / 2, float) else 3)",
 )  # fmt: skip
 """Lines that read state."""
 
@@ -114,6 +120,7 @@ WRITES = (
     "self.log = [*self.log, 2]", "self.kept.note = 3", "cfg.level = 7", "cfg.__dict__.pop('level', None)",
     "self.b.seen = getattr(self.b, 'seen', 0) + 1", "self.t.note = 4",
     "self.t = Tagged(self.t.value * 2, None, self.t.tag)", "self.t.value.mul_(0.5)", "self.grads.clear()",
+    "self.p.tag = self.n", "self.b.spec = getattr(self.b, 'spec', 0) + 1", "self.p.__dict__.clear()",
 )  # fmt: skip
 """Lines that write state, in calls and between them."""
 
