@@ -217,7 +217,7 @@ class MemoryViews:
         if not _torch.operators.is_overload(node.target):
             return None
         if node.target in SAFE_VIEWS:
-            return node.args[0] if node in self._safe else None
+            return node.args[0]
         viewed = next(iter(effects_of(node.target).returns_view_of), None)
         return None if viewed is None else argument_at(viewed, node.args, node.kwargs)
 

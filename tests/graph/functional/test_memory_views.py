@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from subclass_aot import Spec, trace_joint
+from subclass_aot import Spec, aot_compile, trace_joint
 from subclass_aot.errors import MutationError
 from subclass_aot.graph.functional.memory_views import FlatStorage
 from tests.graph.recording import finished, recorded
@@ -127,3 +127,27 @@ def test_any_of_them(views: list[tuple[str, ...]], begins: int, computed: bool) 
     graph = trace_joint(scope["program"], memory.clone()[begins : begins + 12]).graph_module
     *written, got = graph(memory.clone()[begins : begins + 12])
     assert torch.equal(got, expected) and (computed or torch.equal(written[0], expected))
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        lambda x: torch.unsafe_split(x, 1)[0],
+        lambda x: torch.unsafe_split(x, 1)[1],
+        lambda x: torch.unsafe_split(x, 2, 1)[0],
+        lambda x: torch.unsafe_split_with_sizes(x, [1, 2, 1])[1],
+        lambda x: torch.unsafe_chunk(x, 4)[1],
+    ],
+)
+@pytest.mark.parametrize("written", ["nothing", "part", "whole"])
+def test_what_reaches_out_of_a_part_that_autograd_does_not_know(part: Any, written: str) -> None:
+    def program(x: Any) -> Any:
+        one = part(x)
+        view = one.as_strided((2, 2), (4, 1), one.storage_offset())
+        if written != "nothing":
+            (x if written == "whole" else one).mul_(2)
+        return view * 3, one + 1, x - 1
+
+    x, y = torch.arange(16.0).reshape(4, 4), torch.arange(16.0).reshape(4, 4)
+    for ours, theirs in zip((*aot_compile(program)(x), x), (*program(y), y), strict=True):
+        assert torch.equal(ours, theirs)
