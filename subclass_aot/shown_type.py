@@ -13,6 +13,7 @@ threads it makes no difference. Functions of libraries that the program calls se
 
 from __future__ import annotations
 
+import builtins
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -76,9 +77,9 @@ _NUMBERS = (int, float, bool)
 _BUILTINS: Final[dict[str, Any]] = {"type": ShownType(), "isinstance": _is_instance}
 
 
-def is_shown(value: object) -> bool:
-    """Returns whether a value is what a module has in the place of a builtin, in a trace."""
-    return value is _is_instance or type(value) is ShownType
+def builtin_of(value: object) -> object:
+    """Returns the builtin where a value is what stands in its place in a trace; any other value as it is."""
+    return next((getattr(builtins, name) for name, shown in _BUILTINS.items() if shown is value), value)
 
 
 def show_as(cls: type, kind_of: Callable[[Any], type]) -> None:

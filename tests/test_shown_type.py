@@ -103,6 +103,23 @@ def test_hooks_in_backward() -> None:
     assert one.grad is not None and other.grad is not None and one.grad.equal(other.grad)
 
 
+def test_state_holds_the_builtins() -> None:
+    class Keeps(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.kinds: dict[str, Any] = {}
+
+        def forward(self, x: Any) -> Any:
+            self.kind, self.kinds["asks"], self.pair = type, isinstance, (type, x + 1)
+            return x * 2, type
+
+    module = Keeps()
+    compiled = sa.aot_compile(module)
+    for rows in (2, 3, 4):
+        _, kind = compiled(torch.ones(rows))
+        assert kind is module.kind is module.pair[0] is type and module.kinds == {"asks": isinstance}
+
+
 def test_nothing_is_left() -> None:
     names = vars(sys.modules[__name__])
     with pytest.raises(ZeroDivisionError):

@@ -54,7 +54,7 @@ class _OfClass:
 
 
 class _Spec:
-    """What a tensor without data shows of itself, except to a program that is traced: its tensors have no such
+    """Shows the metadata of a tensor without data, except to a program that is traced: its tensors have no such
     attribute, unless it gives them one.
     """
 

@@ -26,6 +26,7 @@ from subclass_aot.outcome.recipes import (
     Tuple,
     Weak,
 )
+from subclass_aot.shown_type import builtin_of
 from subclass_aot.symbols import is_symbolic
 from subclass_aot.tables import HOOKS, Table, can_be_made, is_object, object_tables
 from subclass_aot.weak import is_weak, referent, weak_kind
@@ -162,6 +163,7 @@ class Reader:
 
     def recipe(self, value: Any, path: str) -> Recipe:
         """Returns how `value` is rebuilt."""
+        value = builtin_of(value)  # which a program may keep, as `self.kind = type`
         if is_weak(value):  # before all else: a proxy says that it is a tensor if it leads to one
             return self._weak(value, path)
         # A size may be symbolic: what it is, the trace of results says (`trace/outputs.py`).

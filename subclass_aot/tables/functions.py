@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 
 from subclass_aot.bytecode import names_in, stored_attributes, stored_globals
-from subclass_aot.shown_type import is_shown
+from subclass_aot.shown_type import builtin_of
 from subclass_aot.tables.owners import is_machinery, is_users
 from subclass_aot.tables.table import Table
 
@@ -43,7 +43,7 @@ def _is_state(value: object) -> bool:
     """Returns whether a global may change what a function computes: modules of Python stay what they are, and so do
     builtins, in whose place a trace in another thread may have its own.
     """
-    return not is_shown(value) and not isinstance(value, types.ModuleType)
+    return builtin_of(value) is value and not isinstance(value, types.ModuleType)
 
 
 def is_library(function: types.FunctionType) -> bool:
