@@ -1,4 +1,4 @@
-"""What `type(x)` and `isinstance(n, int)` are in a program that is traced: what eager mode has.
+"""What `type(x)`, `isinstance(n, int)` and `len(x)` are in a program that is traced: what eager mode has.
 
 Note [Types in a trace]
 ~~~~~~~~~~~~~~~~~~~~~~~
@@ -9,16 +9,20 @@ finds behind its own globals: while a function is traced, the modules that its c
 names. They give what eager mode has where a value stands for another, and are the builtins in all else; to other
 threads it makes no difference. Functions of libraries that the program calls see the values of the trace. What
 `x.__class__` is, a class can say itself.
+
+So is `len`, which as a builtin gives a number of Python: of a tensor it is the size, also where that is a symbol.
 """
 
 from __future__ import annotations
 
 import builtins
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
+
+import torch
 
 from subclass_aot.put_back import PutBack
 
@@ -73,8 +77,15 @@ def _is_instance(value: object, kind: Any) -> bool:
     return cls in _NUMBERS and isinstance(cls(), kind)
 
 
+def _length(value: Sized) -> Any:
+    """Is `len`; the length of a tensor may be symbolic."""
+    if isinstance(value, torch.Tensor) and type(value).__len__ is torch.Tensor.__len__ and value.dim() > 0:
+        return value.shape[0]
+    return len(value)
+
+
 _NUMBERS = (int, float, bool)
-_BUILTINS: Final[dict[str, Any]] = {"type": ShownType(), "isinstance": _is_instance}
+_BUILTINS: Final[dict[str, Any]] = {"type": ShownType(), "isinstance": _is_instance, "len": _length}
 
 
 def builtin_of(value: object) -> object:
@@ -94,7 +105,7 @@ def show_as(cls: type, kind_of: Callable[[Any], type]) -> None:
 
 @contextmanager
 def types_shown(modules: Iterable[dict[str, Any]]) -> Iterator[None]:
-    """Runs the block while `type` and `isinstance` are others in the code of some modules.
+    """Runs the block while `type`, `isinstance` and `len` are others in the code of some modules.
 
     Args:
         modules: The globals of each. A module that has a global of that name keeps it.

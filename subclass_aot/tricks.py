@@ -73,7 +73,7 @@ TRICKS: Final = (
     Trick(
         "type",
         ("shown_type.py",),
-        "gives modules of the program another `type` and `isinstance` in a trace: it takes the branches of eager mode",
+        "gives modules of the program another `type`, `isinstance` and `len` in a trace: branches are those of eager mode",
     ),
     Trick(
         "storage handles",

@@ -77,6 +77,63 @@ def test_as_in_eager_mode(program: Any) -> None:
             torch.testing.assert_close(compiled(x), program(x))
 
 
+SIZES: dict[str, Callable[[Any], Any]] = {
+    "labels": lambda x: x[:, 0] + torch.arange(len(x), device=x.device),
+    "a mean": lambda x: x.sum(0) / len(x),
+    "of what was computed": lambda x: torch.zeros(len(x.t()), len(x + 1)) + 1,
+    "a half": lambda x: x[: len(x) // 2] * 2,
+    "a helper": lambda x: x.reshape(rows(x), -1) * 2,
+    "of several": lambda x: x * sum(map(len, (x, x + 1))),
+    "of a wrapper": lambda x: sa.TwoTensor(x, x + 1).a * len(sa.TwoTensor(x, x + 1)),
+    "a branch": lambda x: x * 2 if len(x) > 2 else x * 3,
+}
+
+
+def rows(x: Any) -> int:
+    return len(x)
+
+
+@pytest.mark.parametrize("program", SIZES.values(), ids=SIZES)
+def test_a_length_is_a_symbol(program: Any) -> None:
+    compiled = sa.aot_compile(program)
+    for n in (5, 6, 7, 9):
+        x = torch.rand(n, 4)
+        torch.testing.assert_close(compiled(x), program(x))
+    assert len(compiled.recompiles) == 1
+
+
+LENGTHS: dict[str, Callable[[Any], Any]] = {
+    "of a list": lambda x: x * len([x, x]) + len(x.shape) + len("abc"),
+    "a list as long": lambda x: x + torch.tensor([1.0] * len(x)),
+    "rows": lambda x: sum(x[i] * i for i in range(len(x))),
+    "a text": lambda x: x * len(f"{len(x):03d}"),
+    "a class of its own": lambda x: x * len(Counted()),
+    "a number": lambda x: x * (2 if isinstance(len(x), int) and type(len(x)) is int else 3),
+    "an error": lambda x: x * (2 if fails(lambda: len(x.sum())) and fails(lambda: len(3)) else 3),  # type: ignore[arg-type]
+}
+
+
+class Counted:
+    def __len__(self) -> int:
+        return 4
+
+
+def fails(function: Callable[[], Any]) -> bool:
+    try:
+        function()
+    except TypeError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("program", LENGTHS.values(), ids=LENGTHS)
+def test_other_lengths(program: Any) -> None:
+    compiled = sa.aot_compile(program)
+    for n in (3, 4, 5):
+        x = torch.rand(n)
+        torch.testing.assert_close(compiled(x), program(x))
+
+
 def test_of_a_wrapper_and_of_its_inner_tensors() -> None:
     x = sa.TwoTensor(torch.ones(2), torch.ones(2))
     program: Any = lambda x: x.a * (2 if type(x) is sa.TwoTensor and type(x.a) is torch.Tensor else 3)  # noqa: E731
@@ -110,7 +167,7 @@ def test_state_holds_the_builtins() -> None:
             self.kinds: dict[str, Any] = {}
 
         def forward(self, x: Any) -> Any:
-            self.kind, self.kinds["asks"], self.pair = type, isinstance, (type, x + 1)
+            self.kind, self.kinds["asks"], self.pair, self.measure = type, isinstance, (type, x + 1), len
             return x * 2, type
 
     module = Keeps()
@@ -118,6 +175,7 @@ def test_state_holds_the_builtins() -> None:
     for rows in (2, 3, 4):
         _, kind = compiled(torch.ones(rows))
         assert kind is module.kind is module.pair[0] is type and module.kinds == {"asks": isinstance}
+        assert module.measure is len
 
 
 def test_nothing_is_left() -> None:
@@ -125,7 +183,7 @@ def test_nothing_is_left() -> None:
     with pytest.raises(ZeroDivisionError):
         sa.aot_compile(lambda x: x * (1 / 0) if type(x) is torch.Tensor else x)(torch.ones(2))
     sa.aot_compile(is_dense)(torch.ones(2))
-    assert names.keys().isdisjoint({"type", "isinstance"})
+    assert names.keys().isdisjoint({"type", "isinstance", "len"})
 
 
 def test_a_type_of_its_own_stays() -> None:

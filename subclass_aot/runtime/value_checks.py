@@ -64,7 +64,28 @@ def with_checks(graph: fx.GraphModule, signature: JointSignature, computed: Mapp
                 source.append(node)  # read as soon as it is known, so that nothing runs before the check
         if read:
             _after(graph, symints, _check_of_assert(runtime_assert), last)
+    for node in _draws_before_reads(graph.graph):
+        node.meta["drawn_as_recorded"] = True
     graph.recompile()
+
+
+def _draws_before_reads(graph: fx.Graph) -> list[fx.Node]:
+    """Returns the draws that decide what checks find: those that they read, and those that come before.
+
+    A compiler that draws in its own way would find other values than the trace did, again and again.
+    """
+    found: list[fx.Node] = []
+    drawn: set[fx.Node] = set()
+    count = 0
+    for node in graph.nodes:
+        random = draws(node)
+        if random:
+            found.append(node)
+        if random or not drawn.isdisjoint(node.all_input_nodes):
+            drawn.add(node)
+            if _is_check(node):
+                count = len(found)
+    return found[:count]
 
 
 def _after(
@@ -140,8 +161,11 @@ def _is_check(node: fx.Node) -> bool:
 
 
 def _runs_as_it_is(node: fx.Node) -> bool:
-    """Returns whether no compiler gets a node: it would take for granted what a check is still to say of numbers."""
-    return _is_alone(node) or bool(node.meta.get("unbacked")) or is_symint(node)
+    """Returns whether no compiler gets a node: it would take for granted what a check is still to say of numbers, or
+    draw other numbers than a check expects.
+    """
+    meta = node.meta
+    return _is_alone(node) or bool(meta.get("unbacked")) or bool(meta.get("drawn_as_recorded")) or is_symint(node)
 
 
 def _compares_numbers(check: fx.Node) -> bool:

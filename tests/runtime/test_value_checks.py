@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 import torch
 from torch import fx
+from torch.nn import functional
 
 from subclass_aot import aot_compile
+from subclass_aot.operators import effects_of
 from subclass_aot.runtime.value_checks import may_run_on_a_guess
 
 aten = torch.ops.aten
@@ -106,3 +108,69 @@ FLOATS, INTEGERS = torch.ones(2), torch.ones(2, dtype=torch.int64)
 )
 def test_what_may_run_before_a_check(func: Any, like: torch.Tensor, may: bool) -> None:
     assert may_run_on_a_guess(node(func, like)) is may
+
+
+def draws_in_another_way(graph: fx.GraphModule, inputs: list[Any]) -> Any:
+    """As inductor, a compiler that takes other numbers from the generator than eager mode."""
+    random = any(effects_of(n.target).random for n in graph.graph.nodes if n.op == "call_function" and is_operator(n))
+
+    def run(*args: Any) -> Any:
+        if random:
+            torch.rand(3)
+        return fx.Interpreter(graph).run(*args)
+
+    return run
+
+
+def is_operator(node: fx.Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload)
+
+
+def dropped_layer(x: torch.Tensor) -> torch.Tensor:
+    for _ in range(2):
+        x = functional.dropout(x, 0.5)
+        if not torch.rand([]) < 0.5:
+            x = x.sin()
+    return x
+
+
+def of_any_length(x: torch.Tensor) -> torch.Tensor:
+    return (x * torch.rand(4))[: int(torch.randint(1, 4, ()))] * 2
+
+
+def several_times(x: torch.Tensor) -> torch.Tensor:
+    for _ in range(3):
+        x = x + torch.rand(4)
+        if torch.rand(2).sum() < 1:
+            break
+    return x
+
+
+def in_any_order(x: torch.Tensor) -> torch.Tensor:
+    order = torch.randperm(2).tolist()
+    return x[: order[0] + 1] * (order[1] + 2)
+
+
+def kept(x: torch.Tensor) -> torch.Tensor:
+    noise = torch.bernoulli(torch.full((4,), 0.5))
+    return x * noise if noise.any() and torch.multinomial(torch.ones(2), 1) == 0 else x.cos()
+
+
+def a_number(x: torch.Tensor) -> torch.Tensor:
+    n = torch.randint(2, 9, ()).item()
+    return x.repeat(n) if n > 4 else x * n
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize("function", [dropped_layer, of_any_length, several_times, in_any_order, kept, a_number])
+def test_a_draw_that_is_read_is_that_of_eager_mode(function: Any, gradients: bool) -> None:
+    compiled = aot_compile(function, fw_compiler=draws_in_another_way)
+    for seed in range(6):
+        x = torch.randn(4, requires_grad=gradients)
+        results = []
+        for call in (function, compiled):
+            torch.manual_seed(seed)
+            results.append(call(x))
+        torch.testing.assert_close(*results)
+        if gradients:
+            torch.testing.assert_close(*(torch.autograd.grad(y.sum(), x)[0] for y in results))
