@@ -73,7 +73,7 @@ TRICKS: Final = (
     Trick(
         "type",
         ("shown_type.py",),
-        "gives modules of the program another `type`, `isinstance` and `len` in a trace: branches are those of eager mode",
+        "gives modules of the program other `type`, `isinstance` and `len` in a trace: it takes eager mode's branches",
     ),
     Trick(
         "storage handles",
