@@ -9,7 +9,6 @@ check: the guard of what is found still decides, and where it refuses, all other
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import operator
 from collections.abc import Callable, Hashable, Iterator, MutableSet, Sequence
@@ -19,7 +18,7 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
-from subclass_aot.call import Arguments, passed_twice
+from subclass_aot.call import Arguments
 from subclass_aot.facts import Facts, Scope, facts_of, global_state
 from subclass_aot.guards import GuardOptions, StaticInputCache
 from subclass_aot.runtime import CompiledGraphs, Entry, Graphs, make_entry
@@ -73,9 +72,9 @@ class Specialization:
             reason: Why they were compiled.
             together: What the guards of one function keep from call to call.
         """
-        state, scope = global_state(), Scope.of(signature)
-        facts = facts_of(arguments, state, scope)
-        entry = entry_of(fn, arguments, signature, compiled, GuardOptions(state, facts, together))
+        scope = Scope.of(signature)
+        facts = facts_of(arguments, global_state(), scope)
+        entry = make_entry(arguments, signature, compiled, GuardOptions(facts, fn, together))
         return Specialization(entry, compiled.graphs, signature, scope, facts, reason)
 
     @property
@@ -163,27 +162,3 @@ def _is_mute(cls: type[torch.Tensor]) -> bool:
 
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
-
-
-def entry_of(
-    fn: Callable[..., Any],
-    arguments: Arguments,
-    signature: JointSignature,
-    compiled: CompiledGraphs,
-    options: GuardOptions,
-) -> Entry:
-    """Generates the code of one signature, for calls of a function that may hold objects.
-
-    Args:
-        fn: What is called.
-        arguments: The call that was traced, or one like it.
-        signature: Its signature.
-        compiled: Its graphs.
-        options: What is compared beside, but for lists and dicts that are reached twice.
-    """
-    changes_containers = any(c.table.kind in ("elements", "items") for c in signature.changes)
-    asked: Callable[[tuple[Any, ...], dict[str, Any]], bool] | None = None
-    if changes_containers and not arguments.passed_twice:  # traces see lists and dicts as copies
-        holder = fn if arguments.holds_lists() else None
-        asked = lambda args, kwargs: not passed_twice(holder, args, kwargs)  # noqa: E731
-    return make_entry(arguments, signature, compiled, dataclasses.replace(options, containers_unaliased=asked))

@@ -21,6 +21,12 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
+from torch.nn.modules.module import (
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+    register_module_full_backward_hook,
+    register_module_full_backward_pre_hook,
+)
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
@@ -368,6 +374,37 @@ def test_the_model_stays_what_it_was() -> None:
     del compiled.layers[0].forward
     assert compiled.layers[0].forward.__func__ is Layer.forward
     assert compile_blocks(compiled) is compiled, "again, with other options"
+
+
+HOOKS_OF_ALL: dict[str, tuple[Any, Any]] = {
+    "forward": (register_module_forward_hook, lambda m, args, out: out * 2 if of(m) else None),
+    "before forward": (register_module_forward_pre_hook, lambda m, args: (args[0] * 2,) if of(m) else None),
+    "backward": (register_module_full_backward_hook, lambda m, gin, gout: (gin[0] * 2,) if of(m) else None),
+    "before backward": (register_module_full_backward_pre_hook, lambda m, gout: (gout[0] * 2,) if of(m) else None),
+}
+
+
+def of(module: nn.Module) -> bool:
+    """Says which modules they change: one in each block."""
+    return isinstance(module, nn.GELU)
+
+
+@pytest.mark.parametrize("name", HOOKS_OF_ALL)
+def test_hooks_of_all_modules_that_come_and_go(name: str) -> None:
+    register, hook = HOOKS_OF_ALL[name]
+    model, x = Model(3), torch.randn(2, 3, 4, requires_grad=True)
+    compiled = compile_blocks(copy.deepcopy(model), fw_compiler="eager")
+    for hooked in (False, True, False, True):
+        handle = register(hook) if hooked else None
+        results = []
+        for each in (model, compiled):
+            each.zero_grad()
+            result = each(x)
+            result.sum().backward()
+            results.append([result, *(p.grad for p in each.parameters())])
+        if handle is not None:
+            handle.remove()
+        assert not list(filter(None, map(difference, *results)))
 
 
 def test_hooks_of_blocks_run_at_each_call() -> None:

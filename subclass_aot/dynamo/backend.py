@@ -191,8 +191,8 @@ def _compile(captured: Captured, example_inputs: Sequence[object], options: Opti
         trace = trace_arguments(captured, attempt, options.replaced)
         call = captured, arguments
         graphs = compile_graphs(_NAME, trace, options, call, lambda fn: CompiledFunction(fn, options))
-        related = relations_of(arguments.with_views(trace.signature.views), Scope.of(trace.signature))
-        guard = GuardOptions(global_state(), related, within_dynamo=True)
+        joined, scope = arguments.with_views(trace.signature.views), Scope.of(trace.signature)
+        guard = GuardOptions(relations_of(joined, global_state(), scope), within_dynamo=True)
         return trace.signature, make_entry(arguments, trace.signature, graphs, guard)
 
     signature, entry = specialize(begin, build)

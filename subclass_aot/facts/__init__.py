@@ -4,9 +4,9 @@ from subclass_aot.facts.code import source_of as source_of
 from subclass_aot.facts.fact import Fact as Fact
 from subclass_aot.facts.fact import Facts as Facts
 from subclass_aot.facts.fact import Kind as Kind
-from subclass_aot.facts.modes import MODES as MODES
 from subclass_aot.facts.modes import Modes as Modes
 from subclass_aot.facts.modes import global_state as global_state
+from subclass_aot.facts.modes import modes_in as modes_in
 from subclass_aot.facts.of_call import facts_of as facts_of
 from subclass_aot.facts.of_call import is_of_call as is_of_call
 from subclass_aot.facts.of_call import relations_of as relations_of

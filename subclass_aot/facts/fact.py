@@ -157,6 +157,22 @@ class Linked(NamedTuple):
     label: str
 
 
+class Names(NamedTuple):
+    """The names in one table of a module.
+
+    Attributes:
+        table: The table.
+        entries: Each name, with the path of a submodule, "there" for a tensor, or None for nothing.
+    """
+
+    table: str
+    entries: tuple[tuple[str, str | None], ...]
+
+
+OF_ALL = "hooks of all modules"
+"""The place of hooks that every module of the process has."""
+
+
 class Hooks(NamedTuple):
     """The hooks of one kind of a module.
 
@@ -288,6 +304,7 @@ Value = (
     | Code
     | Itself
     | Linked
+    | Names
     | Hooks
     | Storages
     | History

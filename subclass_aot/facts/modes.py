@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 
 from subclass_aot import _torch, hooks
 from subclass_aot.call import AUTOCAST_DEVICES
+from subclass_aot.facts.constants import constant
+from subclass_aot.facts.fact import Constant, Fact, Kind
 
 Modes = tuple[object, ...]
 """What `global_state` gives."""
@@ -23,6 +25,19 @@ MODES = (
     "transforms of torch.func and forward-mode gradients",
 )
 """The names of what `global_state` gives."""
+
+
+def facts_of_modes(state: Modes) -> Iterator[Fact]:
+    """Lists them as facts."""
+    for name, mode in zip(MODES, state, strict=True):
+        yield Fact(name, Kind.MODE, constant(mode))
+
+
+def modes_in(facts: Iterable[Fact]) -> dict[str, object]:
+    """Returns those among facts, by name, in the order of `MODES`."""
+    return {
+        fact.place: fact.value.value for fact in facts if fact.kind is Kind.MODE and isinstance(fact.value, Constant)
+    }
 
 
 def _global_state() -> Modes:

@@ -15,9 +15,9 @@ from subclass_aot.aliasing import autograd_base, has_storage, storage_groups
 from subclass_aot.call import ArgumentPlace, Arguments, HeldPlace, ModulePlace, Place
 from subclass_aot.facts.code import read_once
 from subclass_aot.facts.constants import constant
-from subclass_aot.facts.fact import Code, Fact, Facts, History, Hooks, Kind, Storages
+from subclass_aot.facts.fact import Code, Fact, Facts, History, Kind, Storages
 from subclass_aot.facts.metadata import metadata_of
-from subclass_aot.facts.modes import MODES, Modes
+from subclass_aot.facts.modes import Modes, facts_of_modes
 from subclass_aot.facts.of_objects import ObjectReader
 from subclass_aot.facts.scope import Scope
 from subclass_aot.flatten import FlattenPlan, SubclassCreationMeta, walk
@@ -39,15 +39,17 @@ def facts_of(arguments: Arguments, state: Modes, scope: Scope = Scope()) -> Fact
     return tuple(reader.found)
 
 
-def relations_of(arguments: Arguments, scope: Scope) -> Facts:
-    """Lists those facts that are about the memory of tensors, and what they have to do with one another and with
+def relations_of(arguments: Arguments, state: Modes, scope: Scope) -> Facts:
+    """Lists those facts that are about modes, the memory of tensors, and what they have to do with one another and with
     objects.
 
     Args:
         arguments: The call, in which what stands for views is a view by now.
+        state: The modes of torch.
         scope: What of it counts.
     """
-    reader = _Reader(arguments, (), scope)
+    reader = _Reader(arguments, state, scope)
+    reader.found += facts_of_modes(state)
     reader.relations()
     return tuple(reader.found)
 
@@ -95,34 +97,19 @@ class _Reader:
         """Notes the facts, those that are cheap and often differ first."""
         arguments = self.arguments
         self.found.append(Fact("structure of the arguments", Kind.STRUCTURE, _structure(arguments.treespec)))
-        for name, mode in zip(MODES, self.state, strict=True):
-            self.found.append(Fact(name, Kind.MODE, constant(mode)))
+        self.found += facts_of_modes(self.state)
         if arguments.with_grad:
             self.found.append(Fact("gradients of the inputs", Kind.GRADIENTS, None))
         for name, part in arguments.held:
             if arguments.objects.position_of(part) is None:
                 self.found.append(Fact(name, Kind.VALUE, constant(part), False))
         self.found += ObjectReader(arguments.objects, self.origins.objects, self.scope.written).read()
-        if arguments.modules and any(_torch.modules.hooks_of_all):
-            self.found.append(Fact("hooks of all modules", Kind.HOOKS, Hooks.of_all(), False))
-        for path, module in arguments.modules:
-            self.module(path, module)
         self.tensors()
         self.bases()
         self.relations()
         if self.scope.lists:
             twice = tuple(sorted(arguments.passed_twice.values()))
             self.found.append(Fact("the lists and dicts that are passed twice", Kind.TWICE, twice))
-
-    def module(self, path: str, module: torch.nn.Module) -> None:
-        """Notes what a module has by name; the tensors and the submodules have facts of their own."""
-        of_call = self.origins.of_module(module)
-        tables = (("parameters", _torch.modules.parameters_of(module)), ("buffers", _torch.modules.buffers_of(module)))
-        names = tuple((kind, *[(name, x is None) for name, x in table.items()]) for kind, table in tables)
-        self.found.append(Fact(path, Kind.NAMES, names, of_call))
-        paths = {id(known): where for where, known in reversed(self.arguments.modules)}
-        children = [(name, paths.get(id(child))) for name, child in _torch.modules.submodules_of(module).items()]
-        self.found.append(Fact(path, Kind.CHILDREN, tuple(children), of_call))
 
     def tensors(self) -> None:
         """Notes the metadata of each tensor, or at which other place it stands."""

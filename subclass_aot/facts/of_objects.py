@@ -7,8 +7,9 @@ from collections.abc import Collection, Sequence
 
 import torch
 
+from subclass_aot import _torch
 from subclass_aot.facts.constants import SMALL, constant, hash_of
-from subclass_aot.facts.fact import Code, Constant, Fact, Hooks, Itself, Kind, Linked, Value
+from subclass_aot.facts.fact import OF_ALL, Code, Constant, Fact, Hooks, Itself, Kind, Linked, Names, Value
 from subclass_aot.objects import Entries, Holder, Objects, nodes
 from subclass_aot.tables import ATOMS, HOOKS, MODULE_TABLES, Table
 
@@ -27,6 +28,7 @@ class ObjectReader:
         self._of_call = of_call
         self._written = written
         self._linked = _links(objects, of_call)
+        self._paths = {id(module): path for path, module in reversed(objects.modules)}
         self._found: list[Fact] = []
 
     def read(self) -> list[Fact]:
@@ -35,6 +37,8 @@ class ObjectReader:
             self._node(f"Python value {position}", node, True, "")
         for position, holder in enumerate(self._objects.holders):
             self._holder(position, holder)
+        if self._paths and any(_torch.modules.hooks_of_all):
+            self._found.append(Fact(OF_ALL, Kind.HOOKS, Hooks.of_all(), False))
         return self._found
 
     def _holder(self, position: int, holder: Holder) -> None:
@@ -50,10 +54,23 @@ class ObjectReader:
         limit = Table.limit_of(value)
         if limit is not None:
             self._found.append(Fact(path, Kind.LIMIT, constant(limit), of_call, label))
+        if isinstance(value, torch.nn.Module):
+            self._module(path, value, of_call, label)
         if holder.only_grows:
             return
         for table, entries in holder.tables:
-            self._table(holder, table, entries, of_call, label)
+            if table.kind not in MODULE_TABLES:
+                self._table(holder, table, entries, of_call, label)
+
+    def _module(self, path: str, module: torch.nn.Module, of_call: bool, label: str) -> None:
+        """Notes what a module has by name; its tensors and its submodules have facts of their own."""
+        for table in MODULE_TABLES:
+            kind = Kind.CHILDREN if table == _torch.modules.SUBMODULES else Kind.NAMES
+            entries = [
+                (name, self._paths.get(id(value), "there") if value is not None else None)
+                for name, value in getattr(module, table).items()
+            ]
+            self._found.append(Fact(path, kind, Names(table, tuple(entries)), of_call, f"{table} of {label}"))
 
     def _table(self, holder: Holder, table: Table, entries: Entries, of_call: bool, label: str) -> None:
         """Notes what one table of an object holds."""
@@ -68,7 +85,7 @@ class ObjectReader:
         elif kind == "elements":
             self._found.append(Fact(path, Kind.LENGTH, len(entries), of_call, within))
         elif kind != "keys":
-            in_order = kind in ("items", "weakly", *MODULE_TABLES)
+            in_order = kind in ("items", "weakly")
             keys = [key for key, _ in entries if not isinstance(key, nodes.TensorAt)]
             names = tuple(keys) if in_order else tuple(sorted(map(str, keys)))
             known = Constant(names) if ATOMS.issuperset(map(type, names)) else constant(names)

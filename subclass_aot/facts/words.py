@@ -158,7 +158,9 @@ def words_of(fact: Fact) -> str:
             return f"a view of {value[1]}, {str(value[0]).rpartition('.')[2]}"
         case Kind.TWICE:
             return ", ".join(value) or "none"  # type: ignore[arg-type]
-        case Kind.NAMES | Kind.CHILDREN | Kind.LENGTH | Kind.NUMBER | Kind.LEAF | Kind.BEGINNING | Kind.BYTES:
+        case Kind.NAMES | Kind.CHILDREN:
+            return ", ".join(name for name, _ in value.entries) or "none"  # type: ignore[union-attr]
+        case Kind.LENGTH | Kind.NUMBER | Kind.LEAF | Kind.BEGINNING | Kind.BYTES:
             return str(value)
         case Kind.ADDRESS:
             return f"{value:#x}"

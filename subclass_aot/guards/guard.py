@@ -17,9 +17,9 @@ import optree
 import torch
 
 from subclass_aot import _torch, hooks
-from subclass_aot.call import ArgumentPlace, Arguments, HeldPlace
+from subclass_aot.call import ArgumentPlace, Arguments, HeldPlace, passed_twice
 from subclass_aot.codegen import GuardedSource, Source
-from subclass_aot.facts import Facts, Kind, Modes
+from subclass_aot.facts import Facts, Kind, modes_in
 from subclass_aot.flatten import IndexMap
 from subclass_aot.guards.aliasing_guards import refuse_other_relations
 from subclass_aot.guards.lines import Elements
@@ -64,26 +64,20 @@ class Reads:
     listing: Callable[[Sequence[str]], str]
 
 
-ContainersUnaliased = Callable[[tuple[Any, ...], dict[str, Any]], bool]
-"""Whether no list or dict among the arguments of a call is reached a second time."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class GuardOptions:
     """What a guard compares beside what the signature says.
 
     Attributes:
-        modes: `global_state()` of the call that the entry was made for.
-        facts: All that counts of that call; those that `relations_of` lists are enough.
+        facts: All that counts of the call that the entry was made for; those that `relations_of` lists are enough.
+        fn: What is called; it may hold lists and dicts that are arguments, too.
         together: What the guards of one function keep from call to call; they forget together.
-        containers_unaliased: What else is checked of a call; None where it is always so.
         within_dynamo: Whether Dynamo's guards ran before, so that only what these do not see is checked here.
     """
 
-    modes: Modes
     facts: Facts
+    fn: Callable[..., Any] | None = None
     together: MutableSet[StaticInputCache] | None = None
-    containers_unaliased: ContainersUnaliased | None = None
     within_dynamo: bool = False
 
 
@@ -145,8 +139,9 @@ class _GuardWriter:
             if self.arguments.flatten is not None:
                 take_apart = source.const(self.arguments.flatten, "flatten")
                 source.line(f"leaves, treespec = {take_apart}((args, kwargs))")
-            _refuse_other_structure(source, self.arguments.treespec)
-        source.refuse_if(f"modes != {source.const(options.modes, 'state')}")
+            _refuse_other_structure(source, options.facts)
+        if modes := tuple(modes_in(options.facts).values()):
+            source.refuse_if(f"modes != {source.const(modes, 'state')}")
         tensors.objects.leaves()
         everything, kept = range(len(self.patterns)), self.kept
         holders = self.arguments.objects.holders
@@ -155,7 +150,7 @@ class _GuardWriter:
         if kept or (hooks.one_call_pays and held):
             read = self.keep(kept, WeakSet() if options.together is None else options.together)
         else:
-            refuse_other_modules(source, self.arguments.modules, options.facts)
+            refuse_other_modules(source, self.arguments.objects.modules, options.facts)
         rest = set(everything) - kept
         places = self.arguments.placed
         if not hooks.one_call_pays or any(isinstance(p, HeldPlace) and p.pinned and i in rest for p, i in places):
@@ -169,9 +164,11 @@ class _GuardWriter:
         self.refuse_other_numbers()
         self.refuse_other_aliasing(options.facts, values, leaves)
         self.refuse_other_ids(values)
-        if options.containers_unaliased is not None:
-            unaliased = source.const(options.containers_unaliased, "containers_unaliased")
-            source.refuse_if(f"not {unaliased}(args, kwargs)")
+        if any(
+            fact.kind is Kind.TWICE for fact in options.facts
+        ):  # it says of none: traces see lists and dicts as copies
+            holder = options.fn if self.arguments.holds_lists() else None
+            source.refuse_if(f"{source.const(partial(passed_twice, holder), 'passed_twice')}(args, kwargs)")
         source.line("if check_only: return None")
         return read
 
@@ -250,7 +247,7 @@ class _GuardWriter:
         """
         doc = "What is read once and not at each call, or None if it does not fit."
         once = self.reading(GuardedSource("read", "leaves", doc, (None, "None")))
-        refuse_other_modules(once.source, self.arguments.modules, self.facts)
+        refuse_other_modules(once.source, self.arguments.objects.modules, self.facts)
         once.objects.pinned(self.pinned())
         once.read(positions)
         once.objects.distinct()
@@ -330,13 +327,16 @@ def _refuse_other_classes(tensors: TensorGuards, elements: Elements) -> None:
     source.line(f"({''.join(name + ', ' for name in names)}) = args")
 
 
-def _refuse_other_structure(source: GuardedSource, treespec: optree.PyTreeSpec) -> None:
+def _refuse_other_structure(source: GuardedSource, facts: Facts) -> None:
     """Compares the structure of the arguments."""
-    source.refuse_if(f"treespec != {source.const(treespec, 'treespec')}")
-    entries = [entry for accessor in treespec.accessors() for entry in accessor]
-    if any(isinstance(e, optree.MappingEntry) and isinstance(e.entry, int | float | complex) for e in entries):
-        types_of_keys = source.const(_types_of_entries(treespec), "types_of_keys")  # 1, 1.0 and True are equal keys
-        source.refuse_if(f"{source.const(_types_of_entries, 'types_of_entries')}(treespec) != {types_of_keys}")
+    for value in [fact.value for fact in facts if fact.kind is Kind.STRUCTURE]:
+        assert isinstance(value, tuple)
+        treespec, types_of_keys, _ = value
+        source.refuse_if(f"treespec != {source.const(treespec, 'treespec')}")
+        entries = [entry for accessor in treespec.accessors() for entry in accessor]
+        if any(isinstance(e, optree.MappingEntry) and isinstance(e.entry, int | float | complex) for e in entries):
+            now = f"{source.const(_types_of_keys, 'types_of_keys')}(treespec)"  # 1, 1.0 and True are equal keys
+            source.refuse_if(f"{now} != {source.const(types_of_keys, 'keys')}")
 
 
 def refusing_line(call: GuardedFunction, *given: object) -> str:
@@ -364,9 +364,9 @@ def refusing_line(call: GuardedFunction, *given: object) -> str:
     return lines[0] if lines else "none, when it was asked again"
 
 
-def _types_of_entries(treespec: optree.PyTreeSpec) -> list[tuple[type, ...]]:
+def _types_of_keys(treespec: optree.PyTreeSpec) -> tuple[type, ...]:
     """Returns the classes of keys and positions on the way to each leaf."""
-    return [tuple(map(type, path)) for path in treespec.paths()]
+    return tuple([type(key) for path in treespec.paths() for key in path])
 
 
 _FEW = 3

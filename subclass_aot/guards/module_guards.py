@@ -2,77 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 
 from subclass_aot import _torch
 from subclass_aot.codegen import GuardedSource
-from subclass_aot.facts import Facts, Kind
+from subclass_aot.facts import Facts
 from subclass_aot.facts import fact as kinds
 from subclass_aot.tables import HOOKS, MODULE_TABLES
 
 Modules = Sequence[tuple[str, torch.nn.Module]]
-"""Modules, each with the path where the user finds it."""
+"""Modules, each with the path where the user finds it, in the order of their facts."""
 
 
 def refuse_other_modules(source: GuardedSource, modules: Modules, facts: Facts) -> None:
-    """Writes the comparison of modules with what they held while they were traced, but for the tensors themselves."""
-    for path, module in modules:
-        conditions = _other_names(source, path, module) + _other_children(source, path, module)
-        if conditions:
-            source.refuse_if(" or ".join(conditions))
-    tables = [getattr(module, name) for _, module in modules for name in MODULE_TABLES]
-    if not all(tables):  # most tables are empty, and `any` asks all of these in one call
-        empty = source.const(tuple(table for table in tables if not table), "empty_tables")
-        source.refuse_if(f"any({empty})")
-    _refuse_other_hooks(source, modules)
-    if modules:
-        _refuse_other_hooks_of_all(source, facts)
+    """Writes the facts of a call about names in modules and about hooks; the others are compared where things are read.
+
+    Args:
+        source: The guard.
+        modules: The modules of the call.
+        facts: The facts.
+    """
+    left: dict[str, Iterator[tuple[str, torch.nn.Module]]] = {name: iter(modules) for name in MODULE_TABLES}
+    conditions: dict[str, list[str]] = {}
+    empty: list[dict[str, Any]] = []
+    for fact in facts:
+        if isinstance(fact.value, kinds.Names):
+            path, module = next(left[fact.value.table])
+            if fact.value.entries:
+                conditions.setdefault(path, []).extend(_other_names(source, path, module, fact.value))
+            else:
+                empty.append(getattr(module, fact.value.table))
+    for each in conditions.values():
+        source.refuse_if(" or ".join(each))
+    if empty:  # most tables are, and `any` asks all of these in one call
+        source.refuse_if(f"any({source.const(tuple(empty), 'empty_tables')})")
+    _refuse_other_hooks(source, [getattr(module, name) for _, module in modules for name in HOOKS], facts)
 
 
-def _other_names(source: GuardedSource, path: str, module: torch.nn.Module) -> list[str]:
-    """Returns conditions under which a module has other names. That tensors are there, is seen when they are read."""
-    conditions = []
-    tables = (
-        (_torch.modules.PARAMETERS, _torch.modules.parameters_of(module)),
-        (_torch.modules.BUFFERS, _torch.modules.buffers_of(module)),
-    )
-    for name, table in tables:
-        local = source.const(table, f"{path}_{name}".replace(".", "_"))
-        if table:
-            conditions.append(f"tuple({local}) != {tuple(table)}")
-        conditions += [f"{local}.get({key!r}) is not None" for key, tensor in table.items() if tensor is None]
+def _other_names(source: GuardedSource, path: str, module: torch.nn.Module, names: kinds.Names) -> list[str]:
+    """Returns conditions under which a table of a module has other names. That tensors are there, is seen when they are
+    read.
+    """
+    table = getattr(module, names.table)
+    local = source.const(table, f"{path}{names.table}".replace(".", "_"))
+    conditions = [f"tuple({local}) != {tuple([key for key, _ in names.entries])}"]
+    for key, found in names.entries:
+        if names.table == _torch.modules.SUBMODULES:
+            conditions.append(f"{local}.get({key!r}) is not {source.const(table[key], f'{path}_{key}')}")
+        elif found is None:
+            conditions.append(f"{local}.get({key!r}) is not None")
     return conditions
 
 
-def _other_children(source: GuardedSource, path: str, module: torch.nn.Module) -> list[str]:
-    """Returns conditions under which a module has other submodules."""
-    children = _torch.modules.submodules_of(module)
-    if not children:
-        return []
-    local = source.const(children, f"{path}_modules".replace(".", "_"))
-    same = [f"{local}.get({key!r}) is not {source.const(child, f'{path}_{key}')}" for key, child in children.items()]
-    return [f"tuple({local}) != {tuple(children)}", *same]
-
-
-def _refuse_other_hooks(source: GuardedSource, modules: Modules) -> None:
+def _refuse_other_hooks(source: GuardedSource, tables: Sequence[dict[int, Any]], facts: Facts) -> None:
     """Compares hooks, which run while tracing; each has a number that no other hook of the process has."""
-    tables = [getattr(module, name) for _, module in modules for name in HOOKS]
+    hooks = [(fact.place == kinds.OF_ALL, fact.value) for fact in facts if isinstance(fact.value, kinds.Hooks)]
+    found = [value.numbers for is_of_all, value in hooks if not is_of_all]
+    of_all = [value.numbers for is_of_all, value in hooks if is_of_all]
     empty = tuple(table for table in tables if not table)
     if empty:
         source.refuse_if(f"any({source.const(empty, 'hooks')})")
-    for table in tables:
-        if table:
-            source.refuse_if(f"tuple({source.const(table, 'hooks')}) != {tuple(table)}")
-
-
-def _refuse_other_hooks_of_all(source: GuardedSource, facts: Facts) -> None:
-    """Compares the hooks that every module of the process has: mostly none."""
-    places = {fact.place: fact.value for fact in facts if fact.kind is Kind.HOOKS}
-    found, read = places.get("hooks of all modules"), source.const(kinds.Hooks.of_all, "hooks_of_all")
-    if isinstance(found, kinds.Hooks):
-        source.refuse_if(f"{read}().numbers != {found.numbers}")
-    else:
-        tables = source.const(_torch.modules.hooks_of_all, "tables_of_all")
-        source.refuse_if(f"any({tables}) and {read}().numbers")
+    for table, numbers in zip(filter(None, tables), found, strict=False):
+        source.refuse_if(f"tuple({source.const(table, 'hooks')}) != {numbers}")
+    if tables:
+        read = source.const(kinds.Hooks.of_all, "hooks_of_all")
+        every = source.const(_torch.modules.hooks_of_all, "tables_of_all")
+        source.refuse_if(f"{read}().numbers != {of_all[0]}" if of_all else f"any({every}) and {read}().numbers")

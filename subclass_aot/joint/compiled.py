@@ -18,7 +18,6 @@ from subclass_aot.joint.checked import checked, refuse_undecomposed
 from subclass_aot.joint.joint import Joint
 from subclass_aot.options import Options, compile_graphs
 from subclass_aot.runtime import CompiledGraphs, Entry, PartitionFn, make_entry
-from subclass_aot.specializations import entry_of
 from subclass_aot.trace import JointTrace, is_tracing, one_at_a_time
 
 
@@ -113,7 +112,7 @@ class CompiledJoint(_Callable):
         _refuse_within()
         self._refuse_objects()
         arguments, facts = self.joint.call.refuse_other_values(values, self.joint.signature)
-        self._entry = make_entry(arguments, self.joint.signature, self._graphs, GuardOptions(modes, facts))
+        self._entry = make_entry(arguments, self.joint.signature, self._graphs, GuardOptions(facts))
         return _first_call(self._entry, (values, {}, values, None, modes))
 
     def bind(self, fn: Callable[..., Any]) -> BoundJoint:
@@ -167,8 +166,8 @@ class BoundJoint(_Callable):
         with one_at_a_time:
             arguments = Arguments.of(self.fn, args, kwargs, self.joint.call.with_grad).parameters_first()
             facts = self.joint.call.refuse_other(arguments, self.joint.signature)
-            options = GuardOptions(modes, facts)
-            entry = self._entry = entry_of(self.fn, arguments, self.joint.signature, self._graphs, options)
+            options = GuardOptions(facts, self.fn)
+            entry = self._entry = make_entry(arguments, self.joint.signature, self._graphs, options)
         return _first_call(entry, (args, kwargs, *flatten((args, kwargs)), modes))
 
 

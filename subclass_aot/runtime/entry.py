@@ -19,7 +19,7 @@ from subclass_aot import _torch, hooks
 from subclass_aot.backends import BoxedFunction, without_autocast
 from subclass_aot.call import Arguments
 from subclass_aot.codegen import Source
-from subclass_aot.facts import MODES
+from subclass_aot.facts import modes_in
 from subclass_aot.guards import GuardedFunction, GuardOptions, Reads, write_guarded
 from subclass_aot.outcome import emit_finish, emit_start
 from subclass_aot.runtime.backward import write_backward
@@ -31,8 +31,6 @@ from subclass_aot.runtime.graphs import Graphs
 from subclass_aot.runtime.once import once_differentiable
 from subclass_aot.runtime.unexpected_tangents import UnexpectedTangents
 from subclass_aot.signature import JointSignature
-
-_AUTOCAST = MODES.index("autocast")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,7 +78,7 @@ def make_entry(
         compiled: Its graphs.
         options: What its guard compares beside.
     """
-    if options.modes[_AUTOCAST]:  # the guard sees to it that autocast is on at each call
+    if modes_in(options.facts).get("autocast"):  # the guard sees to it that autocast is on at each call
         compiled = dataclasses.replace(compiled, forward=without_autocast(compiled.forward))
     convention = Convention(signature, compiled.graphs, keeps_inputs=compiled.double_backward is not None)
     sources: dict[str, str] = {}

@@ -61,8 +61,9 @@ class Structure:
             and not [x for x in parts if isinstance(x, nodes.Node) and not nodes.is_steady(x)]
         )
         self._watched = tuple([x for holder in watched.values() for x in (holder, items_of(holder))])
-        empty = [hooks for path, m in self._modules.items() if path for name in HOOKS if not (hooks := vars(m)[name])]
-        self._watched += tuple([x for hooks in empty for x in (hooks, ())])  # which are no part of a walk
+        of_hooks = [vars(m)[name] for path, m in self._modules.items() if path for name in HOOKS]
+        unwalked = (*(table for table in of_hooks if not table), *_torch.modules.hooks_of_all)
+        self._watched += tuple([x for table in unwalked for x in (table, items_of(table))])
         self._names = [name for _, _, name in self.places]
 
     def _note(self, holder: Holder, parts: list[object]) -> None:

@@ -10,10 +10,11 @@ import torch
 
 from subclass_aot import aot_compile
 from subclass_aot.codegen import GuardedSource
-from subclass_aot.facts import Fact, Facts, Kind, difference
+from subclass_aot.facts import Fact, Facts, Kind, difference, of_call
 from subclass_aot.guards import tables, tensor_guards
 from subclass_aot.saved import key
 from tests.facts import test_agreement
+from tests.facts.calls import MODES, World
 from tests.facts.test_agreement import PLAIN, Choices, answers, disagreement, jagged
 
 WRITES: Choices = {"view": "front", "other": "back", "program": "writes"}
@@ -47,7 +48,7 @@ PAIRS: dict[Kind, tuple[str, Choices, Choices]] = {
     Kind.BYTES: (r"nbytes", WRITES, {"length": 9}),
     Kind.HISTORY: (r"autograd_base", GRADIENTS | {"other": "own history"}, {"other": "back"}),
     Kind.ADDRESS: objects("knows the tensor", "knows another tensor", r"^id\("),
-    Kind.TWICE: (r"containers_unaliased", {"program": "appends"}, {"shared list": True}),
+    Kind.TWICE: (r"passed_twice", {"program": "appends"}, {"shared list": True}),
 }  # fmt: skip
 """Of each kind what is written of it in a guard, a call, and what makes of that another one by this kind alone."""
 
@@ -115,6 +116,35 @@ def test_left_out_of_guards(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None
     assert disagreement(a, a | change) == ""
     leave_out(kind, line, "guard", monkeypatch)
     assert disagreement(a, a | change) != ""
+
+
+WITHOUT_FACTS = {
+    Kind.CLASS, Kind.IDENTITY, Kind.VALUE, Kind.CODE, Kind.STANDS, Kind.OBJECT, Kind.KEYS, Kind.LIMIT, Kind.SAME,
+}  # fmt: skip
+"""The kinds of what guards compare as they go through objects and places. That there are no hooks is no fact."""
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("kind", [kind for kind in PAIRS if kind is not Kind.HOOKS], ids=lambda kind: kind.name)
+@pytest.mark.usefixtures("either_way")
+def test_left_out_of_facts(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All are renderings of one list: what is not in it, none of them compares."""
+    _, one, change = PAIRS[kind]
+    read, a = of_call._Reader.read, PLAIN | one
+
+    def without(reader: Any) -> None:
+        read(reader)
+        reader.found = [fact for fact in reader.found if fact.kind is not kind]
+
+    world = World()
+    monkeypatch.setattr(of_call._Reader, "read", without)
+    compiled = aot_compile(world.programs[a["program"]], dynamic=False)
+    with MODES[a["mode"]]():
+        compiled(*world.call(a))
+    b = a | change
+    with MODES[b["mode"]]():
+        same = answers(compiled._specializations.latest, compiled.fn, world.call(b))  # type: ignore[arg-type]
+    assert same == {"guard": kind not in WITHOUT_FACTS, "words": True, "stable text": True}
 
 
 @pytest.mark.usefixtures("either_way")

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from subclass_aot.facts import Kind, ObjectReader
-from subclass_aot.facts.fact import Code, Constant, Hooks
+from subclass_aot.facts.fact import Code, Constant, Hooks, Names
 from subclass_aot.objects import Objects
 
 
@@ -43,10 +43,11 @@ def test_modules_with_their_tables_and_how_hooks_run() -> None:
     layer = nn.Linear(2, 2, bias=False)
     layer.register_forward_hook(lambda *args: None, with_kwargs=True)
     found = facts(nn.Sequential(layer))
-    assert found["it.0.weight", Kind.STANDS] == "a tensor" and found["it.0.bias", Kind.VALUE] == Constant(None)
+    assert found["it.0", Kind.NAMES] == Names("_buffers", ())  # the last of two
     hooks = found["it.0._forward_hooks", Kind.HOOKS]
     assert isinstance(hooks, Hooks) and hooks.how == ("_forward_hooks_with_kwargs",)
-    assert found["it.0", Kind.OBJECT].path == "it.0"
+    assert found["it", Kind.CHILDREN] == Names("_modules", (("0", "it.0"),))
+    assert found["it.0", Kind.CLASS] == Code.of(nn.Linear)
 
 
 def test_a_key_that_is_a_tensor_and_a_set_of_objects() -> None:

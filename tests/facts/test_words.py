@@ -11,8 +11,9 @@ from torch import nn
 
 from subclass_aot import Int8Weight, TwoTensor
 from subclass_aot.call import Arguments
-from subclass_aot.facts import MODES, Facts, difference, facts_of, global_state, words
+from subclass_aot.facts import Facts, difference, facts_of, global_state, words
 from subclass_aot.facts.metadata import metadata_of
+from subclass_aot.facts.modes import MODES
 from subclass_aot.facts.words import text_of, text_of_metadata
 
 ones = torch.ones(2, 3)

@@ -11,7 +11,7 @@ import torch
 from subclass_aot import TwoTensor, trace_joint
 from subclass_aot.call import Arguments
 from subclass_aot.codegen import GuardedSource
-from subclass_aot.facts import Scope, relations_of
+from subclass_aot.facts import Scope, global_state, relations_of
 from subclass_aot.flatten import FlattenPlan
 from subclass_aot.guards.aliasing_guards import refuse_other_relations
 
@@ -30,7 +30,7 @@ def guard_of(fn: Callable[..., Any], *args: Any) -> Callable[..., bool]:
     values = [f"values[{i}]" for i in range(len(arguments.values))]
     slots = signature.index_map.slots
     names = {f"{slot.outer}{''.join(slot.path)}": f"leaves[{i}]" for i, slot in enumerate(slots)}
-    refuse_other_relations(source, relations_of(arguments, Scope.of(signature)), values, names)
+    refuse_other_relations(source, relations_of(arguments, global_state(), Scope.of(signature)), values, names)
     source.line("return True")
     fits = source.build()
     return lambda *others: bool(fits(others, FlattenPlan.of(list(others)).unwrap(list(others))))

@@ -100,7 +100,7 @@ FACTS: dict[str, tuple[Callable[[], tuple[Any, ...]], Callable[[], tuple[Any, ..
         "int32",
     ),
     "requires_grad": (lambda: (dense(3),), lambda: (dense(3).requires_grad_(),), "requires_grad"),
-    "leaf": (lambda: (dense(3).requires_grad_(),), lambda: (non_leaf(dense(3)),), "non-leaf"),
+    "leaf": (lambda: (dense(3).requires_grad_(),), lambda: (non_leaf(dense(3)),), "is_leaf: True before"),
     "one tensor twice": (lambda: tied(True), lambda: tied(False), r"the same tensor as args\[0\]"),
     "structure": (lambda: ([dense(3)],), lambda: ((dense(3),),), "structure"),
     "keys": (lambda: ({"a": dense(3)},), lambda: ({"b": dense(3)},), "structure"),

@@ -9,7 +9,9 @@ import pytest
 import torch
 from torch import nn
 
+from subclass_aot.call import Arguments
 from subclass_aot.codegen import GuardedSource
+from subclass_aot.facts import ObjectReader
 from subclass_aot.guards.module_guards import refuse_other_modules
 
 pytestmark = pytest.mark.usefixtures("either_way")
@@ -29,7 +31,9 @@ class Layer(nn.Module):
 def guard_of(module: nn.Module) -> Callable[[], Any]:
     """Returns what gives True as long as modules are what they are now."""
     source = GuardedSource("guard", "", "", (None, "None"))
-    refuse_other_modules(source, list(module.named_modules(prefix="self")), ())
+    objects = Arguments.of(module, (), {}).objects
+    facts = ObjectReader(objects, [False] * len(objects.holders)).read()
+    refuse_other_modules(source, objects.modules, tuple(facts))
     source.line("return True")
     return source.build()
 

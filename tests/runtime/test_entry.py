@@ -29,7 +29,7 @@ def entry_of(function: Any, *args: Any) -> Entry:
     backward = None
     if graphs.backward is not None:
         backward = compiled(backend, graphs.backward, backward_inputs(graphs, graphs.backward), True)
-    guard = GuardOptions(state, facts_of(arguments, state, Scope.of(trace.signature)))
+    guard = GuardOptions(facts_of(arguments, state, Scope.of(trace.signature)))
     return make_entry(arguments, trace.signature, CompiledGraphs(graphs, forward, backward), guard)
 
 

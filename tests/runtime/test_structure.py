@@ -12,6 +12,8 @@ import pytest
 import torch
 from torch import nn
 
+from subclass_aot.call import Arguments
+from subclass_aot.facts import Fact, Kind, facts_of, global_state
 from subclass_aot.facts.fact import Constant
 from subclass_aot.runtime import Structure
 
@@ -105,6 +107,34 @@ ALIKE: dict[str, Callable[[Any], object]] = {
 @pytest.mark.parametrize("change", ALIKE.values(), ids=ALIKE.keys())
 def test_the_same_structure(change: Callable[[Any], object]) -> None:
     assert key(change) == key()
+
+
+OF_A_CALL = {Kind.STRUCTURE, Kind.MODE, Kind.TENSOR, Kind.LEAF, Kind.STORAGE, Kind.TWICE}
+"""What the guard of the compiled function compares, which is given the tensors."""
+
+
+def test_it_is_what_a_call_depends_on() -> None:
+    """But for what is compared at each call, and for modules, which are other objects; classes are facts of these."""
+    block = Block()
+    block.linear.register_forward_hook(hook)
+    handle = nn.modules.module.register_module_forward_hook(hook)
+    try:
+        of_call, structure = facts_of(Arguments.of(block, (), {}), global_state()), Structure(block)
+    finally:
+        handle.remove()
+    apart = {".".join(filter(None, ("self", path, name))) for path, name in structure.scalars}
+    facts = [fact for fact in structure.key if isinstance(fact, Fact)]
+    here = {(fact.place, fact.kind) for fact in facts}
+    left = {(f.place, f.kind) for f in of_call if f.kind not in OF_A_CALL} - here
+    assert {place for place, kind in left if kind is not Kind.IDENTITY} == apart
+    assert {place for place, kind in left if kind is Kind.IDENTITY} == {
+        "self",
+        "self.linear",
+        "Block",
+        "Config",
+        "Slots",
+    }
+    assert ("hooks of all modules", Kind.HOOKS) in here and ("self.linear", Kind.NAMES) in here
 
 
 def test_numbers_and_texts_stand_apart() -> None:
