@@ -410,3 +410,18 @@ def example_of(size: int | torch.SymInt) -> int:
     if not size.node.has_hint():
         raise TypeError(f"{size} has no example")
     return int(size.node.hint)
+
+
+def likely_of(number: int | torch.SymInt, guess: int) -> int:
+    """Returns the value of a number in the example that is traced, with a guess for each symbol that depends on data.
+
+    No guard is put on it, and no public query tells the values of symbols. When it goes: `example_of`.
+
+    Args:
+        number: The number.
+        guess: What such a symbol is taken for.
+    """
+    if not isinstance(number, torch.SymInt) or number.node.has_hint():
+        return example_of(number)
+    expression, known = expression_of(number), solver_of(number).backed_var_to_val
+    return int(evaluate(expression, {symbol: known.get(symbol, guess) for symbol in expression.free_symbols}))

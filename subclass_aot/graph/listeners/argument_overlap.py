@@ -39,6 +39,9 @@ _REFUSED = """{operator} writes where another of its arguments has elements, and
 _UNSUPPORTED = "unsupported operation"
 """How messages of kernels begin that refuse arguments which share memory."""
 
+_ROWS = 3
+"""What a size that depends on data is taken for: where arguments overlap does not depend on it."""
+
 _LARGEST = 1 << 22
 """Bytes of memory on which a kernel is tried at the most."""
 
@@ -115,7 +118,7 @@ class ArgumentOverlap(GraphListener):
 
         def real(value: Any) -> Any:
             if isinstance(value, torch.SymInt):
-                return _torch.symbolic.example_of(value)
+                return _likely(value)
             if not isinstance(value, MetaTensor):
                 return value
             key, spec = self._memory(value), known[id(value)]
@@ -142,10 +145,12 @@ class ArgumentOverlap(GraphListener):
 
 
 def _example(spec: Spec) -> Spec:
-    """Gives a spec with the sizes of the example for those that are symbols."""
+    """Gives a spec with the sizes of the example for those that are symbols, and small ones for those by data."""
     if spec.solver is None:
         return spec
-    size, stride, (offset,) = [
-        tuple(map(_torch.symbolic.example_of, each)) for each in (spec.size, spec.stride, (spec.offset,))
-    ]
+    size, stride, (offset,) = [tuple(map(_likely, each)) for each in (spec.size, spec.stride, (spec.offset,))]
     return Spec.make(size, stride, offset, spec.dtype)
+
+
+def _likely(number: int | torch.SymInt) -> int:
+    return max(0, _torch.symbolic.likely_of(number, _ROWS))

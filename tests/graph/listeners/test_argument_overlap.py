@@ -173,3 +173,51 @@ def test_no_collective_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
 
     recorded(program, SQUARE)
     assert not tried
+
+
+def last_column(y: torch.Tensor) -> torch.Tensor:
+    y[..., -1] += 1e-6
+    return y
+
+
+def into_itself(y: torch.Tensor) -> torch.Tensor:
+    return torch.add(y, 1, out=y)
+
+
+def half(y: torch.Tensor) -> torch.Tensor:
+    y[: y.shape[0] // 2].mul_(2)
+    return y
+
+
+def both(y: torch.Tensor) -> torch.Tensor:
+    z = torch.cat([y, y])
+    z[: y.shape[0]].add_(z[: y.shape[0]])
+    return z
+
+
+def transposed(y: torch.Tensor) -> torch.Tensor:
+    z = y.t().contiguous()
+    z[0].sub_(z[0] * 2).clamp_(max=z[0])
+    return z
+
+
+@pytest.mark.parametrize("program", [last_column, into_itself, half, both, transposed])
+def test_sizes_that_depend_on_data(program: Any) -> None:
+    def with_rows(x: torch.Tensor) -> torch.Tensor:
+        return program(x[x[:, 0] > 0])
+
+    compiled = aot_compile(with_rows)
+    for rows in (4, 5, 6):
+        x = torch.randn(rows, 3)
+        x[:2, 0] = torch.tensor([2.0, -2.0])
+        torch.testing.assert_close(compiled(x), with_rows(x))
+    assert "nothing was compiled" not in compiled.explain()
+
+
+def test_an_overlap_in_rows_that_depend_on_data_is_refused() -> None:
+    def shifted(x: torch.Tensor) -> torch.Tensor:
+        y = x[x > 0]
+        return y[1:].add_(y[:-1])
+
+    with pytest.raises(MutationError, match="its kernel refuses"):
+        aot_compile(shifted)(torch.ones(4))
