@@ -160,6 +160,11 @@ def stores_of(code: types.CodeType) -> Stored:
     return Stored(others, set_attributes, read)
 
 
+def is_raise_statement(code: types.CodeType, offset: int) -> bool:
+    """Returns whether the instruction at an offset is of a `raise` or `assert`, and no call that raised."""
+    return code.co_code[offset] == dis.opmap["RAISE_VARARGS"]
+
+
 def _loaded(step: dis.Instruction) -> str:
     """Returns the local that an instruction puts on top of the stack; "" if it does something else."""
     if step.opname not in _LOADS:

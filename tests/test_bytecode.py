@@ -10,7 +10,15 @@ from typing import Any
 import pytest
 
 from subclass_aot import bytecode
-from subclass_aot.bytecode import attributes_read, names_in, only_appends, reads_of, stored_globals, stores_of
+from subclass_aot.bytecode import (
+    attributes_read,
+    is_raise_statement,
+    names_in,
+    only_appends,
+    reads_of,
+    stored_globals,
+    stores_of,
+)
 
 STATE: list[Any] = []
 LIMIT = 3
@@ -127,3 +135,22 @@ def test_stores() -> None:
     assert found.others == ["init sets other of something else", "init sets an element of something else"]
     (stored,) = stores_of(assigns.__code__).others
     assert stored == "assigns has STORE_GLOBAL STATE"
+
+
+def test_what_raises_and_what_calls_something_that_does() -> None:
+    def by_name() -> None:
+        raise ValueError
+
+    def by_assertion(x: int = 1) -> None:
+        assert x == 2
+
+    def called() -> None:
+        int("one")
+
+    for function, expected in ((by_name, True), (by_assertion, True), (called, False)):
+        try:
+            function()
+        except (ValueError, AssertionError) as error:
+            assert error.__traceback__ is not None and error.__traceback__.tb_next is not None
+            inner = error.__traceback__.tb_next
+            assert is_raise_statement(inner.tb_frame.f_code, inner.tb_lasti) is expected

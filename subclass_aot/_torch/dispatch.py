@@ -241,3 +241,8 @@ def without_transforms() -> Any:
     from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
     return temporarily_clear_interpreter_stack()
+
+
+TRACERS = ("torch.fx.", "torch._subclasses.", "torch._functorch.", "torch._dynamo.", "torch.export.")
+"""The modules of torch's tracers, by how their names begin: what these raise, they say of themselves. When one moves:
+what it raises is said of the class that was traced."""

@@ -27,9 +27,11 @@ from typing import Any, Literal
 
 import torch
 
+from subclass_aot import _torch
 from subclass_aot._stack import first_line, is_own_file
+from subclass_aot.bytecode import is_raise_statement
 from subclass_aot.declaration import Declaration
-from subclass_aot.errors import RuleResultError
+from subclass_aot.errors import InnerTensorError, RuleResultError, SubclassAotError
 from subclass_aot.put_back import PutBack
 
 Kind = Literal["method", "rule", "function"]
@@ -209,31 +211,57 @@ def suspects(runs: Sequence[Run]) -> list[tuple[Method, float]]:
     return [(replace(method, suspicious=most[method][1]), most[method][0]) for method in order]
 
 
-_SLIPS = (AttributeError, NameError, TypeError, ZeroDivisionError)
-"""Errors that nobody raises to refuse an operator."""
+_REFUSALS = (NotImplementedError, SubclassAotError)
+"""Errors that refuse an operator by name, wherever they are raised."""
+
+_OF_RESULTS = (InnerTensorError, RuleResultError)
+"""Errors of this library that say what is wrong in what a class makes."""
 
 
 def slip_of(error: BaseException, cls: type) -> str | None:
-    """Returns what an error says of a mistake in the class: a slip in its own code, or a result that a rule owes.
+    """Returns what an error says of a mistake in the class: what its code ran into, and did not raise by name.
+
+    A class refuses an operator by a `raise` or an `assert` of its own, and by any `NotImplementedError`. What torch
+    raises where the code of the class calls it is no refusal: dense tensors do what is tried.
 
     Args:
         error: What was raised.
         cls: The class.
 
     Returns:
-        One line; None for what the class refuses, or torch, and for what is raised elsewhere.
+        One line; None for what the class refuses, and for what is raised without its code.
     """
     known = methods_of(cls)
     if isinstance(error, RuleResultError):  # it says of which rule
         rule = next((f"{method} raises " for method in known.values() if method.place in str(error)), "")
         return f"{rule}{first_line(error)}"
-    frames = [(known.get(frame.f_code), line) for frame, line in walk_tb(error.__traceback__)]
-    method = frames[-1][0] if isinstance(error, _SLIPS) and frames else None
-    if method is None:
+    walked = list(walk_tb(error.__traceback__))
+    frames = [(known[frame.f_code], line) for frame, line in walked if frame.f_code in known]
+    if not frames or _is_refusal(error, cls):
         return None
-    below = [replace(other, suspicious=line) for other, line in frames if other is not None and other != method]
-    given = f", of what {below[-1]} gives it" if below and method.name in ("__new__", "__init__") else ""
-    return f"{method} raises {first_line(error)}{given}"
+    method, line = frames[-1]
+    if method.name == "__torch_function__" and walked[-1][0].f_code not in known:
+        return None  # it passes on what torch's function is called with
+    below = [replace(other, suspicious=at) for other, at in frames if other != method]
+    if below and method.name in ("__new__", "__init__"):
+        return f"{method} raises {first_line(error)}, of what {below[-1]} gives it"
+    return f"{replace(method, suspicious=line)} raises {first_line(error)}"
+
+
+def _is_refusal(error: BaseException, cls: type) -> bool:
+    """Returns whether an error was raised by name, by the class or what it calls that is not torch, or by a tracer."""
+    if isinstance(error, _OF_RESULTS):
+        return False
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    if isinstance(error, _REFUSALS) or last is None:
+        return True
+    module = str(last.tb_frame.f_globals.get("__name__"))
+    if module.startswith(_torch.dispatch.TRACERS):
+        return True
+    is_of_torch = module.startswith("torch.") and not cls.__module__.startswith("torch.")
+    return not is_of_torch and is_raise_statement(last.tb_frame.f_code, last.tb_lasti)
 
 
 def _is_written(cls: type) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 from subclass_aot import Int8Weight
-from subclass_aot.testing.contract.blame import Method, Run, Watch, methods_of, suspects
+from subclass_aot.testing.contract.blame import Method, Run, Watch, methods_of, slip_of, suspects
 from tests.testing.contract.classes import Held, Scaled, aten, int8_weight
 from tests.testing.contract.mutated_classes import Coded
 
@@ -95,3 +96,87 @@ def test_of_two_that_are_as_suspicious_the_rule_comes_first() -> None:
     assert [each.name for each, _ in suspects([Run(True, frozenset([(method, 1), (rule, 2)]))])] == ["aten.c", "a"]
     assert suspects([Run(False, frozenset([(method, 1)]))]) == []
     assert str(rule) == "the rule for aten.c (b.py:2)" and str(method) == "`a` (b.py:1)"
+
+
+class _Refusing(torch.Tensor):
+    """A class whose rules raise in all ways."""
+
+    def by_raise(self) -> None:
+        raise ValueError("only for two dims")
+
+    def by_assert(self) -> None:
+        assert isinstance(self, int), "only for numbers"
+
+    def by_a_helper(self) -> None:
+        _helper()
+
+    def by_what_is_not_implemented(self) -> None:
+        torch.zeros(2, dtype=torch.int8).softmax(0)
+
+    def by_raising_again(self) -> None:
+        try:
+            torch.ones(2) + torch.ones(3)
+        except RuntimeError as error:
+            raise ValueError("sizes differ") from error
+
+    def of_sizes(self) -> None:
+        torch.ones(2) + torch.ones(3)
+
+    def of_a_dtype(self) -> None:
+        torch.mm(torch.ones(2, 2), torch.ones(2, 2, dtype=torch.float64))
+
+    def of_functions_of_torch(self) -> None:
+        torch.nn.functional.linear(torch.ones(2), torch.ones(3, 3))
+
+    def of_python_in_torch(self) -> None:
+        torch.nn.functional.interpolate(torch.ones(2, 2, 2), mode="none")
+
+    def of_an_index(self) -> None:
+        ()[0]
+
+    def of_unpacking(self) -> None:
+        (_,) = (1, 2)
+
+    def of_itself(self) -> None:
+        self.of_itself()
+
+    def of_a_block(self) -> None:
+        with torch.no_grad():
+            torch.ones(2) + torch.ones(3)
+
+    def of_a_cleanup(self) -> None:
+        try:
+            torch.ones(2) + torch.ones(3)
+        finally:
+            self.calls = 1
+
+
+def _helper() -> None:
+    raise RuntimeError("of rows alone")
+
+
+def _raised(name: str) -> Exception:
+    try:
+        getattr(_Refusing(), name)()
+    except Exception as error:
+        return error
+    raise AssertionError(name)
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("name", [name for name in vars(_Refusing) if name.startswith("by_")])
+def test_what_a_class_raises_by_name_is_a_refusal(name: str) -> None:
+    assert slip_of(_raised(name), _Refusing) is None
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("name", [name for name in vars(_Refusing) if name.startswith("of_")])
+def test_what_its_code_runs_into_is_a_slip_with_its_line(name: str) -> None:
+    told = slip_of(_raised(name), _Refusing)
+    lines, first = inspect.getsourcelines(getattr(_Refusing, name))
+    assert told is not None and told.startswith(f"`{name}` (test_blame.py:"), told
+    assert first <= int(told.partition("py:")[2].partition(")")[0]) < first + len(lines)
+
+
+def test_what_is_raised_without_code_of_the_class_says_nothing_of_it() -> None:
+    assert slip_of(RuntimeError("sizes differ"), _Refusing) is None
