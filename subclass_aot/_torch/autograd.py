@@ -129,6 +129,16 @@ def skips_padding() -> bool:
     return frame is None or frame.f_code.co_name == "_engine_run_backward"
 
 
+def writes_through_a_view() -> bool:
+    """Returns whether the gradient of a write into a view is being computed, of the tensor that it is a view of.
+
+    Only the name of the gradient function says so, and only a private function gives the one that runs. When one of
+    them changes: a view that begins before its base is refused later, or has the gradient of other elements.
+    """
+    node: Any = torch._C._current_autograd_node()
+    return node is not None and node.name().endswith("CopySlices")
+
+
 def sequence_number_of(function: Any) -> int:
     """Returns the number that autograd gave to a gradient function; those of leaves have the highest. It is not public.
 

@@ -31,6 +31,7 @@ from subclass_aot.errors import TraceError
 from subclass_aot.graph.listeners.listener import GraphListener
 from subclass_aot.meta import MetaTensor, Spec, Storage
 from subclass_aot.operators import argument_at
+from subclass_aot.symbols import SizesMustBeKnown
 
 if TYPE_CHECKING:  # which has this listener
     from subclass_aot.graph.recorder import Recorder
@@ -72,6 +73,7 @@ class Places(GraphListener):
             owns the memory, and with the view; None for one of which no operator says that it is a view.
         bytes_of: How large the storages of inputs are, as far as that is known.
         counts_in_inputs: Whether one of them counts from where the storage of an input begins.
+        before: Sizes, strides and offset of views that begin before the tensor that autograd writes through.
     """
 
     def __init__(self) -> None:
@@ -80,10 +82,12 @@ class Places(GraphListener):
         self.reaching: set[Storage] = set()
         self.bytes_of: dict[Storage, int] = {}
         self.counts_in_inputs = False
+        self.before: set[tuple[Any, ...]] = set()
 
     def fork(self) -> Places:
         places = Places()
         places.begins_read, places.reaching = self.begins_read, set(self.reaching)
+        places.before = self.before
         places.counts_in_inputs, places.views, places.bytes_of = self.counts_in_inputs, dict(self.views), self.bytes_of
         return places
 
@@ -115,6 +119,9 @@ class Places(GraphListener):
         if func is AS_STRIDED_SCATTER or owner in recorder.mutations.extents:
             return
         began: Spec = owner.tag.meta["spec"]
+        if (view.size, view.stride, view.offset) in self.before and _torch.autograd.writes_through_a_view():
+            where = " before its first element, where a gradient is written"
+            raise TraceError(_OUTSIDE.format(operator=func, where=where, line=user_line(), owner=began, view=view))
         if not began.has_places_of(view):
             late = recorder.phase == "backward" and owner not in self.reaching  # what the graph is given is settled
             beyond = view.extent * view.dtype.itemsize > self.bytes_of.get(owner, math.inf)
@@ -154,6 +161,41 @@ def _note(recorder: Recorder, x: torch.Tensor) -> Any:
     return NotImplemented
 
 
+def _as_strided(recorder: Recorder, x: torch.Tensor, size: Any, stride: Any, storage_offset: Any = None) -> Any:
+    """Makes a view that counts from the beginning of a storage by one that counts from what autograd writes through.
+
+    Autograd makes the view once more, of the gradient of that: which begins at the beginning of its own storage.
+    """
+    if storage_offset is None or not isinstance(x, MetaTensor) or not torch.is_grad_enabled():
+        return NotImplemented
+    known: torch.Tensor | None = _torch.autograd.base_of(x)
+    base = x if known is None else known
+    began = base.storage_offset()
+    if type(began) is int and began == 0:
+        return NotImplemented
+    numbers = began, storage_offset, *base.shape, *base.stride()
+    if not all(isinstance(number, int) for number in numbers):
+        raise SizesMustBeKnown
+    if storage_offset < began:
+        recorder.listeners.places.before.add((tuple(size), tuple(stride), storage_offset))
+        return NotImplemented
+    if (owner := Storage.of(x)).tag.op == "placeholder":
+        recorder.listeners.places.begins_read.append(owner.tag)
+    return _from(base, storage_offset - began).as_strided(size, stride)
+
+
+def _from(base: torch.Tensor, steps: int) -> torch.Tensor:
+    """Returns a view that begins some steps behind the beginning of a tensor: at one of its elements, if it can."""
+    left, index = steps, [0] * base.dim()
+    for dim in sorted(range(base.dim()), key=base.stride, reverse=True):
+        if base.stride(dim):
+            index[dim] = min(left // base.stride(dim), base.shape[dim] - 1)
+            left -= index[dim] * base.stride(dim)
+    if left:
+        return base.as_strided((steps + 1,), (1,))[steps:]
+    return base[tuple(index)] if steps else base
+
+
 def _fill_diagonal(recorder: Recorder, x: torch.Tensor, fill_value: Any, wrap: bool = False) -> Any:
     """Fills a diagonal as torch does, but by a view that does not read where the tensor begins."""
     if not isinstance(x, MetaTensor) or x.dim() < 2:
@@ -176,6 +218,10 @@ PLACES: dict[Any, Callable[..., Any]] = {
     torch.Tensor.storage_offset: _note,
     _aten.sym_storage_offset: _note,
     _aten.sym_storage_offset.default: _note,
+    torch.Tensor.as_strided: _as_strided,
+    torch.as_strided: _as_strided,
+    AS_STRIDED: _as_strided,
+    _aten.as_strided: _as_strided,
     torch.Tensor.fill_diagonal_: _fill_diagonal,
     _aten.fill_diagonal_: _fill_diagonal,
     _aten.fill_diagonal_.default: _fill_diagonal,

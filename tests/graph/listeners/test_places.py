@@ -174,3 +174,86 @@ def test_torch_says_which_diagonals_there_are_not() -> None:
 def test_a_diagonal_is_recorded_as_one() -> None:
     recorder, _ = noted(lambda x: x.fill_diagonal_(2), SQUARE)
     assert raw(recorder) == ["diagonal", "fill_"]
+
+
+def _with_the_gradient(x: torch.Tensor, program: Callable[..., Any], w: torch.Tensor) -> list[torch.Tensor]:
+    """What a program returns, what is in `x` then, and gradients of a weight: each element counts otherwise."""
+    results = program(x, w)
+    results = list(results) if isinstance(results, tuple) else [results]
+    loss = sum((each * torch.arange(1.0, 1 + each.numel()).view(each.shape)).sum() for each in results)
+    loss.backward()  # type: ignore[union-attr]
+    assert w.grad is not None
+    return [*(each.detach() for each in results), x.detach(), w.grad]
+
+
+BEGINS: dict[str, Callable[[], torch.Tensor]] = {
+    "a slice": lambda: torch.arange(12.0)[2:],
+    "columns": lambda: torch.arange(12.0).view(3, 4)[:, 1:],
+    "transposed": lambda: torch.arange(12.0).view(3, 4)[1:].t(),
+    "whole": lambda: torch.arange(12.0),
+}
+WRITES: dict[str, Callable[..., Any]] = {
+    "a product": lambda x, w: (x.as_strided((2,), (1,), x.storage_offset()).mul_(w), x * 2)[1],
+    "of two dims": lambda x, w: (x.as_strided((1, 2), (4, 1), x.storage_offset()).copy_(w), x * 2)[1],
+    "behind the beginning": lambda x, w: (x.as_strided((1,), (1,), x.storage_offset() + 2).add_(w[:1]), x * 2)[1],
+    "by a function": lambda x, w: (torch.as_strided(x, (2,), (2,), x.storage_offset()).copy_(w * w), x * w[0])[1],
+    "of a view": lambda x, w: (x[1:].as_strided((1,), (1,), x[1:].storage_offset()).mul_(w[0]), x * 2)[1],
+    "by a part of it": lambda x, w: (x.as_strided((2,), (1,), x.storage_offset())[1:].mul_(w[1]), x * 2)[1],
+    "that is read": lambda x, w: ((v := x.as_strided((2,), (1,), x.storage_offset())).mul_(w), v * 3, x * 2)[1:],
+    "read alone": lambda x, w: x.as_strided((2,), (1,), x.storage_offset()) * w,
+    "twice": lambda x, w: (
+        x.as_strided((1,), (1,), x.storage_offset()).mul_(w[0]),
+        x.as_strided((2,), (1,), x.storage_offset()).mul_(w[1]),
+        x * 2,
+    )[2],
+    "of the operator": lambda x, w: (aten.as_strided(x, [2], [1], x.storage_offset()).mul_(w), x * 2)[1],
+    "of the detached": lambda x, w: ((y := x.detach()).as_strided((2,), (1,), y.storage_offset()).mul_(w), y * 2)[1],
+}
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("make", BEGINS.values(), ids=BEGINS)
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_gradients_of_writes_that_count_from_the_beginning_of_the_storage(
+    write: Callable[..., Any], make: Callable[[], torch.Tensor], dynamic: bool
+) -> None:
+    compiled = aot_compile(write, dynamic=dynamic)
+    ours = _with_the_gradient(make(), compiled, torch.tensor([3.0, 5.0], requires_grad=True))
+    theirs = _with_the_gradient(make(), write, torch.tensor([3.0, 5.0], requires_grad=True))
+    for mine, expected in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, expected, rtol=0, atol=0)
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize(("sizes", "dim"), [([1, 2, 3], 0), ([2, 4], 0), ([3, 3], 0), ([2, 4], 1), ([3, 3], 1)])
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_gradients_of_writes_into_parts_that_autograd_does_not_know(
+    write: Callable[..., Any], sizes: list[int], dim: int
+) -> None:
+    def program(x: torch.Tensor, w: torch.Tensor) -> Any:
+        return write(torch.unsafe_split_with_sizes(x * w[1], sizes, dim)[1], w)
+
+    ours, theirs = (
+        _with_the_gradient(torch.arange(36.0).view(6, 6), each, torch.tensor([3.0, 5.0], requires_grad=True))
+        for each in (aot_compile(program), program)
+    )
+    for mine, expected in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, expected, rtol=0, atol=0)
+
+
+def test_a_gradient_of_what_begins_before_the_tensor_is_refused() -> None:
+    def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        x.as_strided((2,), (1,), 1).mul_(w)
+        return x * 2
+
+    x = torch.arange(6.0)[2:]
+    with pytest.raises(TraceError, match=r"(?s)reaches out of .* before its first element.*test_places.py"):
+        aot_compile(program)(x, torch.ones(2, requires_grad=True))
+    assert torch.equal(aot_compile(program)(x, torch.tensor([3.0, 5.0])), torch.tensor([20.0, 6.0, 8.0, 10.0]))
+
+
+def test_a_gradient_of_memory_between_the_elements_is_refused() -> None:
+    """Eager mode gives what the memory held."""
+    with pytest.raises(TraceError, match=r"(?s)reaches out of .* while gradients are computed"):
+        aot_compile(WRITES["a product"])(torch.arange(12.0)[1::2], torch.ones(2, requires_grad=True))
