@@ -24,7 +24,6 @@ from subclass_aot.guards import (
     StaticInputCache,
     changing_numbers,
     refusing_line,
-    unmet,
 )
 from subclass_aot.logs import log_code
 from subclass_aot.options import Options, compile_graphs
@@ -401,10 +400,7 @@ class CompiledFunction(Generic[_P, _R]):
             latest, other = list(tried.items())[-1]
             return self._values.reason(latest.signature, other)
         state = global_state()
-        differences = [
-            difference(s.facts, facts_of(arguments, state, s.scope)) or unmet(s.signature, arguments)
-            for s in self._specializations
-        ]
+        differences = [difference(s.facts, facts_of(arguments, state, s.scope)) for s in self._specializations]
         nearest = min(differences, key=len)
         return "; ".join(nearest) or "the same call as before (its entry was dropped from the cache)"
 

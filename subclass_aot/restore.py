@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, MutableSet
 from typing import Any, NoReturn
 
 from subclass_aot.call import Arguments
 from subclass_aot.errors import CompiledFileError, SubclassAotError
-from subclass_aot.facts import Scope
-from subclass_aot.guards import MISS, StaticInputCache, unmet
+from subclass_aot.facts import Scope, difference, facts_of
+from subclass_aot.guards import MISS, StaticInputCache
 from subclass_aot.options import Options, compile_split
 from subclass_aot.refused import Refused
 from subclass_aot.runtime import Graphs
@@ -32,8 +31,6 @@ _NOT_CALLED = """This was loaded from a file without its function, so that nothi
   transformed: sa.load_compiled(path, fn_or_module, trust=True)."""
 
 _VALUES = "values of tensors that the program reads"
-
-_SYMBOL = re.compile(r"\bs\d+\b")
 
 
 class NoFunction:
@@ -94,15 +91,13 @@ class Restored:
             differences = saved.differences(key, self._fn is not None)
             made = self._made.get(number)
             if not differences and made is not None and made in known:
-                differences = _unmet(made.signature, arguments)
+                differences = difference(made.facts, facts_of(arguments, modes, made.scope))
             elif not differences:
                 with refusals(self._file.path, f"specialization {number}"):
                     signature, graphs = saved.read(arguments.named)
-                differences = _unmet(signature, arguments)
-                if not differences:
-                    made = self._made[number] = self._compiled(signature, graphs, arguments, together)
-                    if made.entry.call(*call, check_only=True) is not MISS:
-                        return made
+                made = self._made[number] = self._compiled(signature, graphs, arguments, together)
+                if made.entry.call(*call, check_only=True) is not MISS:
+                    return made
             missed.append((differences or [_VALUES], f"specialization {number}"))
         nearest = min(missed, key=lambda pair: len(pair[0]), default=([], "the file, which has none"))
         self._refuse_without_function(*nearest)
@@ -124,12 +119,6 @@ class Restored:
             name = getattr(self._fn, "__name__", type(self._fn).__name__)
         compiled = compile_split(name, signature, graphs, self._options, _no_trace)
         return Specialization.of(fn, arguments, signature, compiled, f"loaded from {self._file.path}", together)
-
-
-def _unmet(signature: JointSignature, arguments: Arguments) -> list[str]:
-    """Lists what was assumed of sizes and does not hold of a call, with the places of sizes in words of the call."""
-    places = {text: place for place, text in reversed(Scope.of(signature).places)}
-    return [_SYMBOL.sub(lambda name: places.get(name[0], name[0]), line) for line in unmet(signature, arguments)]
 
 
 def _no_trace(tangents: object, present: object = ()) -> NoReturn:

@@ -54,6 +54,10 @@ class Kind(enum.Enum):
     """At which other place the same tensor stands."""
     NUMBER = "number"
     """A number that the function changes itself, and that is a symbol."""
+    SIZE = "size"
+    """Whether a size is what follows from symbols that stand for others."""
+    ASSUMED = "assumed"
+    """Whether what was assumed of symbols holds."""
     LEAF = "leaf of autograd"
     """Whether a tensor is a leaf of autograd's graph: an in-place write means another thing on one."""
     VIEW = "view"
@@ -167,6 +171,27 @@ class Names(NamedTuple):
 
     table: str
     entries: tuple[tuple[str, str | None], ...]
+
+
+HOLDS = "so"
+"""An assumption that holds, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assumed:
+    """Whether an assumption holds.
+
+    Attributes:
+        holds: Whether it does.
+        where: For people, the numbers for which symbols stand.
+    """
+
+    holds: bool
+    where: str = field(compare=False)
+
+    def __str__(self) -> str:
+        """Says it in words."""
+        return HOLDS if self.holds else f"not so, where {self.where}"
 
 
 OF_ALL = "hooks of all modules"
@@ -305,6 +330,7 @@ Value = (
     | Itself
     | Linked
     | Names
+    | Assumed
     | Hooks
     | Storages
     | History

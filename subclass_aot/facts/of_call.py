@@ -20,8 +20,10 @@ from subclass_aot.facts.metadata import metadata_of
 from subclass_aot.facts.modes import Modes, facts_of_modes
 from subclass_aot.facts.of_objects import ObjectReader
 from subclass_aot.facts.scope import Scope
+from subclass_aot.facts.sizes import facts_of_sizes
 from subclass_aot.flatten import FlattenPlan, SubclassCreationMeta, walk
 from subclass_aot.objects import Holder, nodes
+from subclass_aot.sizes import tensors_of
 
 
 def facts_of(arguments: Arguments, state: Modes, scope: Scope = Scope()) -> Facts:  # noqa: B008
@@ -106,6 +108,8 @@ class _Reader:
         self.found += ObjectReader(arguments.objects, self.origins.objects, self.scope.written).read()
         self.tensors()
         self.bases()
+        if self.places:
+            self.sizes()
         self.relations()
         if self.scope.lists:
             twice = tuple(sorted(arguments.passed_twice.values()))
@@ -126,6 +130,16 @@ class _Reader:
             else:
                 metadata = metadata_of(tensor, path, self.places)
                 self.found.append(Fact(path, Kind.TENSOR, metadata, of_call, str(position)))
+
+    def sizes(self) -> None:
+        """Notes what holds of sizes that are symbols."""
+        numbers = {
+            f"{path}.{kind}({dim})": n
+            for path, tensor, _ in tensors_of(self.arguments)
+            for kind, all_numbers in (("size", tensor.size()), ("stride", tensor.stride()))
+            for dim, n in enumerate(all_numbers)
+        }
+        self.found += facts_of_sizes(numbers, self.scope)
 
     def bases(self) -> None:
         """Notes the metadata of tensors of which only views are passed."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from subclass_aot.flatten import ContainerMeta, InnerMeta, SubclassCreationMeta
@@ -31,6 +31,7 @@ class Scope(NamedTuple):
             one. None for all wrappers.
         data: The leaves of which the values count, by their numbers.
         places: The sizes and strides that are symbols, such as `args[0].size(1)`, each with its text.
+        assumptions: What was assumed of these symbols.
     """
 
     # More than ten attributes: each is one thing that counts for some programs, and a file has them as one list.
@@ -45,12 +46,14 @@ class Scope(NamedTuple):
     beginnings: tuple[tuple[int, str], ...] | None = None
     data: tuple[int, ...] = ()
     places: tuple[tuple[str, str], ...] = ()
+    assumptions: tuple[str, ...] = ()
 
     @staticmethod
     def of(signature: JointSignature) -> Scope:
         """Reads it off a signature."""
         mutations, changes, assumed = signature.mutations, signature.changes, signature.assumptions
         paths = [*(given.path for given in signature.inputs), *signature.views]
+        places = _symbolic_places(signature)
         begins = {(position, path) for position, path, _ in assumed.beginnings}
         return Scope(
             views=tuple(signature.views),
@@ -62,7 +65,8 @@ class Scope(NamedTuple):
             absent=tuple([(paths[position], names) for position, names in assumed.absent]),
             beginnings=tuple(sorted(begins.union(_that_begin_later(signature)))),
             data=tuple(signature.leaf_numbers[slot] for slot, _ in assumed.read),
-            places=tuple(_symbolic_places(signature).items()),
+            places=tuple(places.items()),
+            assumptions=_assumptions(signature, places.values()),
             written=tuple(sorted({change.path for change in changes})),
         )
 
@@ -106,6 +110,13 @@ def _symbolic_places(signature: JointSignature) -> dict[str, str]:
         if isinstance(given.meta, SubclassCreationMeta):
             texts.update(given.meta.symbolic_places(given.path))
     return texts
+
+
+def _assumptions(signature: JointSignature, texts: Iterable[str]) -> tuple[str, ...]:
+    symbols = signature.assumptions.symbols
+    if symbols is None:
+        return ()
+    return tuple([text for text, _ in symbols.assumptions({text for text in texts if text.isidentifier()})])
 
 
 def _frozen(part: object) -> object:

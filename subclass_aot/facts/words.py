@@ -10,6 +10,7 @@ from typing import assert_never
 import torch
 
 from subclass_aot.facts.fact import (
+    HOLDS,
     Code,
     Constant,
     Context,
@@ -27,7 +28,12 @@ from subclass_aot.facts.fact import (
 from subclass_aot.tables import vars_of_number
 from subclass_aot.weak import is_weak
 
-_QUIET = frozenset({Kind.IDENTITY, Kind.OBJECT, Kind.KEYS, Kind.NAMES, Kind.CHILDREN, Kind.ADDRESS, Kind.LEAF})
+_QUIET = frozenset(
+    {
+        Kind.IDENTITY, Kind.OBJECT, Kind.KEYS, Kind.NAMES, Kind.CHILDREN, Kind.ADDRESS, Kind.LEAF, Kind.SIZE,
+        Kind.ASSUMED,
+    }
+)  # fmt: skip
 """What is said only if nothing else is: mostly something differs inside, too."""
 
 
@@ -38,10 +44,12 @@ def difference(before: Facts, now: Facts) -> list[str]:
     then, there = _by_place(before), _by_place(now)
     for key in dict.fromkeys([*then, *there]):
         for one, other in _pairs(then.get(key, []), there.get(key, [])):
+            if key[1] is Kind.ASSUMED and (other is None or words_of(other) == HOLDS):
+                continue  # all that was assumed held, and a compiler may have assumed more since
             if one is None or other is None or (one.kind, one.value) != (other.kind, other.value):
-                name, line = _line(one, other)
+                line = _line(one, other)
                 silent = key[1] in _QUIET or line.endswith(_ANOTHER)
-                (quiet if silent else loud).append(f"{name}: {line}")
+                (quiet if silent else loud).append(line)
     return loud or quiet
 
 
@@ -73,13 +81,15 @@ def _pairs(before: list[Fact], now: list[Fact]) -> list[tuple[Fact | None, Fact 
 _ANOTHER = " before, another one now"
 
 
-def _line(before: Fact | None, now: Fact | None) -> tuple[str, str]:
+def _line(before: Fact | None, now: Fact | None) -> str:
     """Says what differs, with the name of it."""
     name = _name(before or now)  # type: ignore[arg-type]
     one, other = ("absent" if fact is None else words_of(fact) for fact in (before, now))
     if one == other and all(fact is not None and isinstance(fact.value, Told) for fact in (before, now)):
         one, other = (f"{fact.value.text} #{fact.value.digest}" for fact in (before, now))  # type: ignore[union-attr]
-    return name, f"{one}{_ANOTHER}" if one == other else f"{one} before, {other} now"
+    if (before or now).kind is Kind.ASSUMED:  # type: ignore[union-attr]
+        return f"{name} before, {other.replace(',', ' now,', 1)}"
+    return f"{name}: {one}{_ANOTHER}" if one == other else f"{name}: {one} before, {other} now"
 
 
 def _name(fact: Fact) -> str:
@@ -108,7 +118,8 @@ def _name(fact: Fact) -> str:
             return f"history of {place}"
         case (
             Kind.STRUCTURE | Kind.MODE | Kind.IDENTITY | Kind.VALUE | Kind.CODE | Kind.OBJECT | Kind.HOOKS
-            | Kind.TENSOR | Kind.SAME | Kind.NUMBER | Kind.STORAGE | Kind.TWICE | Kind.GRADIENTS
+            | Kind.TENSOR | Kind.SAME | Kind.NUMBER | Kind.STORAGE | Kind.TWICE | Kind.GRADIENTS | Kind.SIZE
+            | Kind.ASSUMED
         ):  # fmt: skip
             return place
         case _:
@@ -160,7 +171,7 @@ def words_of(fact: Fact) -> str:
             return ", ".join(value) or "none"  # type: ignore[arg-type]
         case Kind.NAMES | Kind.CHILDREN:
             return ", ".join(name for name, _ in value.entries) or "none"  # type: ignore[union-attr]
-        case Kind.LENGTH | Kind.NUMBER | Kind.LEAF | Kind.BEGINNING | Kind.BYTES:
+        case Kind.SIZE | Kind.ASSUMED | Kind.LENGTH | Kind.NUMBER | Kind.LEAF | Kind.BEGINNING | Kind.BYTES:
             return str(value)
         case Kind.ADDRESS:
             return f"{value:#x}"

@@ -1,5 +1,6 @@
 """Guards: whether what was compiled fits a call."""
 
+from subclass_aot.guards.changing_numbers import changing_numbers as changing_numbers
 from subclass_aot.guards.guard import MISS as MISS
 from subclass_aot.guards.guard import GuardedFunction as GuardedFunction
 from subclass_aot.guards.guard import GuardOptions as GuardOptions
@@ -7,5 +8,3 @@ from subclass_aot.guards.guard import Reads as Reads
 from subclass_aot.guards.guard import refusing_line as refusing_line
 from subclass_aot.guards.guard import write_guarded as write_guarded
 from subclass_aot.guards.static_input_cache import StaticInputCache as StaticInputCache
-from subclass_aot.guards.unmet import changing_numbers as changing_numbers
-from subclass_aot.guards.unmet import unmet as unmet

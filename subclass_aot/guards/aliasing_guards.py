@@ -57,7 +57,7 @@ def refuse_other_relations(
             case (
                 Kind.STRUCTURE | Kind.MODE | Kind.CLASS | Kind.IDENTITY | Kind.VALUE | Kind.CODE | Kind.STANDS
                 | Kind.OBJECT | Kind.LENGTH | Kind.KEYS | Kind.LIMIT | Kind.NAMES | Kind.CHILDREN | Kind.HOOKS
-                | Kind.TENSOR | Kind.SAME | Kind.NUMBER | Kind.TWICE | Kind.GRADIENTS
+                | Kind.TENSOR | Kind.SAME | Kind.NUMBER | Kind.TWICE | Kind.GRADIENTS | Kind.SIZE | Kind.ASSUMED
             ):  # fmt: skip
                 pass
             case _:

@@ -164,9 +164,8 @@ class _GuardWriter:
         self.refuse_other_numbers()
         self.refuse_other_aliasing(options.facts, values, leaves)
         self.refuse_other_ids(values)
-        if any(
-            fact.kind is Kind.TWICE for fact in options.facts
-        ):  # it says of none: traces see lists and dicts as copies
+        # Traces see lists and dicts as copies, so the fact says that none is there twice.
+        if any(fact.kind is Kind.TWICE for fact in options.facts):
             holder = options.fn if self.arguments.holds_lists() else None
             source.refuse_if(f"{source.const(partial(passed_twice, holder), 'passed_twice')}(args, kwargs)")
         source.line("if check_only: return None")
@@ -198,7 +197,9 @@ class _GuardWriter:
         """Compares symbolic sizes with what the trace assumed of them."""
         if self.signature.assumptions.symbols is not None:
             self.source.globals |= {"math": math, "torch": torch}
-            self.tensors.sizes.write(self.source, self.signature.assumptions.symbols)
+            where = dict(self.signature.assumptions.symbols.assumptions())
+            assumed = {fact.place: where.get(fact.place, "") for fact in self.facts if fact.kind is Kind.ASSUMED}
+            self.tensors.sizes.write(self.source, assumed)
 
     def refuse_other_ids(self, values: list[str]) -> None:
         """Compares that objects know no other tensors by their ids than they knew."""

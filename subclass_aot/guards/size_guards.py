@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from subclass_aot.codegen import GuardedSource
-from subclass_aot.symbols import Symbols
 
 Kind = Literal["size", "stride"]
 
@@ -45,8 +45,13 @@ class SizeGuards:
         self.reads.append(Read(tensor, kind, dim, text, local))
         return local
 
-    def write(self, source: GuardedSource, symbols: Symbols) -> None:
-        """Appends what reads the sizes, and the assumptions about them. Those may use `math`."""
+    def write(self, source: GuardedSource, assumed: Mapping[str, str]) -> None:
+        """Appends what reads the sizes, and the assumptions about them.
+
+        Args:
+            source: The guard.
+            assumed: The assumptions, each with a place in the source or "". They may use `math`.
+        """
         bound: set[str] = set()
         late: list[str] = []
         for tensor, kind, dim, text, local in self.reads:
@@ -58,5 +63,5 @@ class SizeGuards:
                 late.append(f"{local} != {text}")
         for condition in late:
             source.refuse_if(condition)
-        for assumption, place in symbols.assumptions(bound):
+        for assumption, place in assumed.items():
             source.refuse_if(f"not ({assumption})", place)

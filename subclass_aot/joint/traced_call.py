@@ -12,7 +12,6 @@ import torch
 from subclass_aot.call import ArgumentPlace, Arguments, HeldPlace, ModulePlace
 from subclass_aot.errors import JointGraphError
 from subclass_aot.facts import Facts, Kind, Modes, Scope, difference, facts_of, global_state, source_of
-from subclass_aot.guards import unmet
 from subclass_aot.joint import messages
 from subclass_aot.joint.records import tensor_of
 from subclass_aot.saved import told
@@ -22,6 +21,8 @@ _OF_VALUES = (
     Kind.MODE,
     Kind.TENSOR,
     Kind.SAME,
+    Kind.SIZE,
+    Kind.ASSUMED,
     Kind.STORAGE,
     Kind.LEAF,
     Kind.BYTES,
@@ -101,7 +102,7 @@ class TracedCall:
             JointGraphError: It differs; each difference is named.
         """
         now = facts_of(arguments, global_state(), Scope.of(signature))
-        found = difference(self.facts, told(now)) or unmet(signature, arguments)
+        found = difference(self.facts, told(now))
         assigned = sorted(signature.assigned_paths)
         changed = [path for path in assigned if any(line.startswith(f"{path}: ") for line in found)]
         _refuse(found, changed)

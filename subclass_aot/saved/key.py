@@ -117,7 +117,7 @@ class _Writer:
                 return _BY_ID[fact.kind]
             case (
                 Kind.LENGTH | Kind.NAMES | Kind.CHILDREN | Kind.SAME | Kind.VIEW | Kind.STORAGE | Kind.LEAF
-                | Kind.BEGINNING | Kind.BYTES | Kind.HISTORY | Kind.TWICE
+                | Kind.BEGINNING | Kind.BYTES | Kind.HISTORY | Kind.TWICE | Kind.SIZE | Kind.ASSUMED
             ):  # fmt: skip
                 return str(value)
             case _:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 
 from torch import fx
 
 from subclass_aot.call import Arguments
-from subclass_aot.facts import Modes, Scope, facts_of, is_of_call, words
+from subclass_aot.facts import Kind, Modes, Scope, facts_of, is_of_call, words
 from subclass_aot.plain_values import Json
 from subclass_aot.refused import at
 from subclass_aot.runtime import Graphs
@@ -61,6 +62,11 @@ def encode_specialization(specialization: Specialization, encoder: Encoder, blob
     return document
 
 
+_OF_SIZES = tuple([f": {kind.value}" for kind in (Kind.SIZE, Kind.ASSUMED)])
+
+_SYMBOL = re.compile(r"\bs\d+\b")
+
+
 class SavedSpecialization:
     """The entry of a file for one signature. Nothing of it is read but the key, before a call fits.
 
@@ -88,12 +94,17 @@ class SavedSpecialization:
             has_function: Whether there is a function to compare.
         """
         pairs = [(self.call, key.call)] + [(self.function, key.function)] * has_function
-        found = []
+        found: list[str] = []
+        of_sizes: list[str] = []
         for before, now in pairs:
             for name in dict.fromkeys([*before, *now]):
                 if before.get(name) != now.get(name):
                     was, is_now = _cut(before.get(name, "absent"), now.get(name, "absent"))
-                    found.append(f"{name}: {was} in the file, {is_now} now")
+                    line = f"{name}: {was} in the file, {is_now} now"
+                    (of_sizes if name.endswith(_OF_SIZES) else found).append(line)
+        if not found:  # else there may be no such sizes
+            places = {text: place for place, text in reversed(self.scope.places)}
+            found = [_SYMBOL.sub(lambda name: places.get(name[0], name[0]), line) for line in of_sizes]
         if not has_function and self.needs:
             found.append(NEEDS_FUNCTION.format(path=self.needs))
         return found

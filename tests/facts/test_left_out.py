@@ -55,6 +55,8 @@ PAIRS: dict[Kind, tuple[str, Choices, Choices]] = {
 IMPLIED = {
     Kind.LENGTH,  # each element is a fact
     Kind.NUMBER,  # which are symbols: no two of a place differ
+    Kind.SIZE,  # see `test_sizes.py`
+    Kind.ASSUMED,
     Kind.GRADIENTS,  # what the program does, whatever the call
 }
 

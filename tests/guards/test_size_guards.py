@@ -20,7 +20,8 @@ def guard(assume: Callable[[Any], object] = lambda n: None) -> Callable[..., Any
     assume(n)
     for tensor, kind, number in (("x", "size", n), ("y", "size", 3), ("y", "stride", n * 2)):
         guards.read(source, tensor, kind, 0, symbols.text(plain(number)))  # type: ignore[arg-type]
-    guards.write(source, symbols)
+    known = {read.text for read in guards.reads if read.text.isidentifier()}
+    guards.write(source, dict(symbols.assumptions(known)))
     source.line("return True")
     return source.build()
 
