@@ -27,7 +27,7 @@ from subclass_aot.graph.listeners.listener import GraphListener, written_leaves
 from subclass_aot.graph.listeners.lost_gradients import LostGradients
 from subclass_aot.graph.listeners.mutated_views import MutatedViews
 from subclass_aot.graph.listeners.mutation_log import MutationLog, Phase
-from subclass_aot.graph.listeners.places import Places
+from subclass_aot.graph.listeners.places import AS_STRIDED, Places
 from subclass_aot.graph.listeners.real_tensors import RealTensors
 from subclass_aot.graph.listeners.resized_out import inputs_to_resize
 from subclass_aot.graph.listeners.rng import RandomNumbers
@@ -170,6 +170,7 @@ class Recorder(Stream):
         self.symints = SymintNodes(self.graph)
         self.phase: Phase = "forward"
         self.listeners = listeners or Listeners.new(looks)
+        self.decompositions = {AS_STRIDED: self.listeners.places.counted_from_a_gradient, **self.decompositions}
         self.graph.begins_read = self.listeners.places.begins_read  # type: ignore[attr-defined]  # see `MetaTensor`
         self.made: list[weakref.ref[torch.Tensor]] = []
         self._on_node = self.listeners.methods("on_node")

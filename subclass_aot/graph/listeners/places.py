@@ -17,6 +17,7 @@ views of what they are made of, once something of that is written.
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -31,6 +32,7 @@ from subclass_aot.errors import TraceError
 from subclass_aot.graph.listeners.listener import GraphListener
 from subclass_aot.meta import MetaTensor, Spec, Storage
 from subclass_aot.operators import argument_at
+from subclass_aot.put_back import PutBack
 from subclass_aot.symbols import SizesMustBeKnown
 
 if TYPE_CHECKING:  # which has this listener
@@ -73,7 +75,8 @@ class Places(GraphListener):
             owns the memory, and with the view; None for one of which no operator says that it is a view.
         bytes_of: How large the storages of inputs are, as far as that is known.
         counts_in_inputs: Whether one of them counts from where the storage of an input begins.
-        before: Sizes, strides and offset of views that begin before the tensor that autograd writes through.
+        began: Where what autograd writes through begins, by the sizes, strides and offset of views that count from the
+            beginning of the storage.
     """
 
     def __init__(self) -> None:
@@ -82,12 +85,13 @@ class Places(GraphListener):
         self.reaching: set[Storage] = set()
         self.bytes_of: dict[Storage, int] = {}
         self.counts_in_inputs = False
-        self.before: set[tuple[Any, ...]] = set()
+        self.began: dict[tuple[Any, ...], set[int]] = {}
+        self._is_counted = False
 
     def fork(self) -> Places:
         places = Places()
         places.begins_read, places.reaching = self.begins_read, set(self.reaching)
-        places.before = self.before
+        places.began = self.began
         places.counts_in_inputs, places.views, places.bytes_of = self.counts_in_inputs, dict(self.views), self.bytes_of
         return places
 
@@ -109,6 +113,8 @@ class Places(GraphListener):
             for part in result if isinstance(result, tuple | list) else (result,):
                 part.meta_storage = owner
             return
+        if func is AS_STRIDED and torch.is_grad_enabled() and argument_at(_OFFSET, args, kwargs) is not None:
+            self._note_where_it_began(args[0], result.meta_spec)
         view = result.meta_spec if func is UNFOLD else counted_view(func, args[0].meta_spec, args, kwargs)
         self.views[node] = owner.tag, view
         if func is UNFOLD:
@@ -119,9 +125,6 @@ class Places(GraphListener):
         if func is AS_STRIDED_SCATTER or owner in recorder.mutations.extents:
             return
         began: Spec = owner.tag.meta["spec"]
-        if (view.size, view.stride, view.offset) in self.before and _torch.autograd.writes_through_a_view():
-            where = " before its first element, where a gradient is written"
-            raise TraceError(_OUTSIDE.format(operator=func, where=where, line=user_line(), owner=began, view=view))
         if not began.has_places_of(view):
             late = recorder.phase == "backward" and owner not in self.reaching  # what the graph is given is settled
             beyond = view.extent * view.dtype.itemsize > self.bytes_of.get(owner, math.inf)
@@ -133,6 +136,45 @@ class Places(GraphListener):
 
     def collections(self) -> list[Collection[Any]]:
         return [self.begins_read]
+
+    def _note_where_it_began(self, x: torch.Tensor, view: Spec) -> None:
+        known: torch.Tensor | None = _torch.autograd.base_of(x)
+        began: Any = (x if known is None else known).storage_offset()
+        key = view.size, view.stride, view.offset
+        if all(type(number) is int for number in (began, view.offset, *view.size, *view.stride)):
+            self.began.setdefault(key, set()).add(began)
+        elif type(began) is not int or began:
+            raise SizesMustBeKnown
+
+    def counted_from_a_gradient(
+        self, gradient: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], storage_offset: Any = None
+    ) -> Any:
+        """Makes the view of a gradient that a written tensor had of what it is a view of.
+
+        Autograd calls the operators again by which that view was made. The gradient begins where its storage begins,
+        and what it is the gradient of may not.
+
+        Raises:
+            TraceError: The view begins before the tensor, or there are several tensors that it may be of.
+        """
+        key = tuple(size), tuple(stride), storage_offset
+        if self._is_counted or storage_offset is None or not _torch.autograd.writes_through_a_view():
+            return NotImplemented
+        if not all(type(number) is int for number in (storage_offset, *key[0], *key[1])) or key not in self.began:
+            return NotImplemented
+        began = max(self.began[key])
+        if len(self.began[key]) > 1 or storage_offset < began:
+            owner = Spec.of(gradient)
+            view = Spec.make(*key, owner.dtype, owner.device)
+            where = " before its first element, where a gradient is written"
+            if len(self.began[key]) > 1:
+                where = ", and of another that begins elsewhere, where gradients are written"
+            raise TraceError(
+                _OUTSIDE.format(operator=AS_STRIDED, where=where, line=user_line(), owner=owner, view=view)
+            )
+        with PutBack(functools.partial(setattr, self, "_is_counted", False)):
+            self._is_counted = True
+            return AS_STRIDED(gradient, size, stride, storage_offset - began)
 
 
 def counted_view(func: Any, source: Spec, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Spec:
@@ -161,41 +203,6 @@ def _note(recorder: Recorder, x: torch.Tensor) -> Any:
     return NotImplemented
 
 
-def _as_strided(recorder: Recorder, x: torch.Tensor, size: Any, stride: Any, storage_offset: Any = None) -> Any:
-    """Makes a view that counts from the beginning of a storage by one that counts from what autograd writes through.
-
-    Autograd makes the view once more, of the gradient of that: which begins at the beginning of its own storage.
-    """
-    if storage_offset is None or not isinstance(x, MetaTensor) or not torch.is_grad_enabled():
-        return NotImplemented
-    known: torch.Tensor | None = _torch.autograd.base_of(x)
-    base = x if known is None else known
-    began = base.storage_offset()
-    if type(began) is int and began == 0:
-        return NotImplemented
-    numbers = began, storage_offset, *base.shape, *base.stride()
-    if not all(isinstance(number, int) for number in numbers):
-        raise SizesMustBeKnown
-    if storage_offset < began:
-        recorder.listeners.places.before.add((tuple(size), tuple(stride), storage_offset))
-        return NotImplemented
-    if (owner := Storage.of(x)).tag.op == "placeholder":
-        recorder.listeners.places.begins_read.append(owner.tag)
-    return _from(base, storage_offset - began).as_strided(size, stride)
-
-
-def _from(base: torch.Tensor, steps: int) -> torch.Tensor:
-    """Returns a view that begins some steps behind the beginning of a tensor: at one of its elements, if it can."""
-    left, index = steps, [0] * base.dim()
-    for dim in sorted(range(base.dim()), key=base.stride, reverse=True):
-        if base.stride(dim):
-            index[dim] = min(left // base.stride(dim), base.shape[dim] - 1)
-            left -= index[dim] * base.stride(dim)
-    if left:
-        return base.as_strided((steps + 1,), (1,))[steps:]
-    return base[tuple(index)] if steps else base
-
-
 def _fill_diagonal(recorder: Recorder, x: torch.Tensor, fill_value: Any, wrap: bool = False) -> Any:
     """Fills a diagonal as torch does, but by a view that does not read where the tensor begins."""
     if not isinstance(x, MetaTensor) or x.dim() < 2:
@@ -218,10 +225,6 @@ PLACES: dict[Any, Callable[..., Any]] = {
     torch.Tensor.storage_offset: _note,
     _aten.sym_storage_offset: _note,
     _aten.sym_storage_offset.default: _note,
-    torch.Tensor.as_strided: _as_strided,
-    torch.as_strided: _as_strided,
-    AS_STRIDED: _as_strided,
-    _aten.as_strided: _as_strided,
     torch.Tensor.fill_diagonal_: _fill_diagonal,
     _aten.fill_diagonal_: _fill_diagonal,
     _aten.fill_diagonal_.default: _fill_diagonal,

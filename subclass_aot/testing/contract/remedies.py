@@ -113,7 +113,8 @@ def remedy(clause: Clause, cls: type, methods: Sequence[Method] = ()) -> str:
     elif methods and methods[0].kind == "rule":
         what = _IN_A_RULE.get(clause.number) or (
             "what the operator means on to_plain(), for each of its arguments; or take the rule out: operators use "
-            "to_plain then" if declared else "what the operator means on the dense tensor, for each of its arguments"
+            "to_plain then" if declared else "what the operator means on the dense tensor, for each of its arguments; "
+            "or raise NotImplementedError for those that it does not serve"
         )  # fmt: skip
         text = f"in {methods[0]}, {what}"
     elif methods and methods[0].name == "from_plain":

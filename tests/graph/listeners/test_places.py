@@ -257,3 +257,42 @@ def test_a_gradient_of_memory_between_the_elements_is_refused() -> None:
     """Eager mode gives what the memory held."""
     with pytest.raises(TraceError, match=r"(?s)reaches out of .* while gradients are computed"):
         aot_compile(WRITES["a product"])(torch.arange(12.0)[1::2], torch.ones(2, requires_grad=True))
+
+
+READS: dict[str, Callable[[Any], Any]] = {
+    "from the beginning": lambda x: x.as_strided((2,), (1,), x.storage_offset()) * 2,
+    "from behind it": lambda x: x.as_strided((2,), (2,), x.storage_offset() + 1) * 2,
+    "of a view": lambda x: x[1:].as_strided((2,), (1,), x.storage_offset() + 1) * 2,
+    "of one another": lambda x: (
+        x.as_strided((2,), (1,), x.storage_offset()).as_strided((1,), (1,), x.storage_offset() + 1) * 3
+    ),
+    "windows": lambda x: x.as_strided((2, 2), (1, 1), x.storage_offset()) * torch.arange(4.0).view(2, 2),
+    "a copy": lambda x: torch.as_strided_copy(x, (2,), (1,), x.storage_offset()) * 2,
+    "a write elsewhere": lambda x: ((y := x * 1).as_strided((2,), (1,), 1).mul_(x.sum()), y * 2)[1],
+}
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("make", BEGINS.values(), ids=BEGINS)
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_gradients_of_reads_that_count_from_the_beginning_of_the_storage(
+    read: Callable[[Any], Any], make: Callable[[], torch.Tensor]
+) -> None:
+    found = []
+    for program in (aot_compile(read), read):
+        x = make().requires_grad_()
+        result = program(x)
+        (result * torch.arange(1.0, 1 + result.numel()).view(result.shape)).sum().backward()
+        found.append((result.detach(), x.grad))
+    torch.testing.assert_close(found[0], found[1], rtol=0, atol=0)
+
+
+def test_two_tensors_that_begin_elsewhere_and_have_the_same_view_are_refused() -> None:
+    def program(x: torch.Tensor, y: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        x.as_strided((2,), (1,), 3).mul_(w)
+        y.as_strided((2,), (1,), 3).mul_(w)
+        return x.sum() + y.sum()
+
+    arguments = torch.arange(9.0)[2:], torch.arange(9.0)[1:], torch.ones(2, requires_grad=True)
+    with pytest.raises(TraceError, match="of another that begins elsewhere"):
+        aot_compile(program)(*arguments)
