@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from subclass_aot import aot_compile
 from subclass_aot.meta.rules.ctc import ctc_loss
 from subclass_aot.testing import check_compiled
 
@@ -84,3 +86,42 @@ def test_lengths_that_are_numbers(loss: Any, as_names: bool, options: dict[str, 
 
     check_compiled(program, [X.clone().requires_grad_()])
     check_compiled(program, [X.clone().requires_grad_()], dynamic=True)
+
+
+def padded(x: Any, targets: Any, given: Any, wanted: Any, **options: Any) -> Any:
+    return functional.ctc_loss(x, targets, given, wanted, **options)
+
+
+def chosen(x: Any, targets: Any, given: Any, wanted: Any, **options: Any) -> Any:
+    learned = targets >= 0
+    return functional.ctc_loss(x, targets.masked_select(learned), given, learned.sum(-1), **options)
+
+
+def by_index(x: Any, targets: Any, given: Any, wanted: Any, **options: Any) -> Any:
+    return functional.ctc_loss(x, targets[targets >= 0], given, wanted, **options)
+
+
+def of_some_rows(x: Any, targets: Any, given: Any, wanted: Any, **options: Any) -> Any:
+    rows = (given > 3).nonzero()[:, 0]
+    return functional.ctc_loss(x[:, rows], targets[rows].clamp(min=1), given[rows], wanted[rows], **options)
+
+
+def of_some_time(x: Any, targets: Any, given: Any, wanted: Any, **options: Any) -> Any:
+    return functional.ctc_loss(x[x[:, 0, 0] < 100], targets.clamp(min=1), given, wanted, **options)
+
+
+@pytest.mark.parametrize("options", [{}, {"reduction": "none", "zero_infinity": True}])
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize("program", [padded, chosen, by_index, of_some_rows, of_some_time])
+def test_targets_whose_number_depends_on_data(program: Any, gradients: bool, options: dict[str, Any]) -> None:
+    compiled = aot_compile(program)
+    for batch in (3, 4):
+        torch.manual_seed(batch)
+        x = torch.randn(10, batch, 5).log_softmax(-1).requires_grad_(gradients)
+        targets = torch.randint(1, 5, (batch, 4))
+        targets[0, 3:] = -100
+        args = x, targets, torch.full((batch,), 10), (targets >= 0).sum(-1)
+        results = [function(*args, **options) for function in (compiled, program)]
+        torch.testing.assert_close(*results)
+        if gradients:
+            torch.testing.assert_close(*(torch.autograd.grad(loss.sum(), x)[0] for loss in results))
