@@ -86,7 +86,8 @@ def _(
     if not any(isinstance(n, torch.SymInt) for n in (*log_probs.shape, *targets.shape)):
         return _aten._ctc_loss.default(log_probs, targets, input_lengths, target_lengths, blank, zero_infinity)
     time, batch = log_probs.shape[0], len(input_lengths)  # torch's own wants sizes that are no symbols
-    torch._check(log_probs.shape[1] == batch, lambda: f"ctc_loss: lengths of {batch}, and log_probs has another batch")
+    if log_probs.shape[1] != batch:
+        raise RuntimeError(f"ctc_loss: lengths of {batch}, and log_probs has another batch")
     return log_probs.new_empty([batch]), log_probs.new_empty([batch, time, 2 * max(target_lengths, default=0) + 1])
 
 
