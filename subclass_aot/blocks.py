@@ -258,10 +258,16 @@ class TracedBlock:
         block, structure, tracing = self._block, self.structure, self._tracing
         if not is_tracing():
             return type(block).forward(block, *args, **kwargs)
-        own = structure.tensors()
-        tracing.owner = threading.get_ident()
-        tracing.count += 1
-        try:
+        own, before = structure.tensors(), tracing.count
+
+        def put_back() -> None:
+            for path, table, name in structure.places:
+                table[name] = own[path]
+            tracing.count = before + 2
+
+        with PutBack(put_back):
+            tracing.owner = threading.get_ident()
+            tracing.count = before + 1
             for path, table, name in structure.places:
                 table[name] = tensors[path]
             with structure.scalars_noticed(self._note):
@@ -269,10 +275,6 @@ class TracedBlock:
             if any(table.get(name) is not tensors[path] for path, table, name in structure.places):
                 raise _ObjectsChange
             return result
-        finally:
-            for path, table, name in structure.places:
-                table[name] = own[path]
-            tracing.count += 1
 
     def _note(self, read: tuple[str, str]) -> None:
         if read in self.structure.scalars:

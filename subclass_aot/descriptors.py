@@ -247,8 +247,8 @@ class PlainOutput(OutputDescriptor):
 
 
 @dataclass(frozen=True, slots=True)
-class MutatedInput(OutputDescriptor):
-    """The new value of an input: of a dense leaf or a base that the graph writes at its end."""
+class _Written(OutputDescriptor):
+    """The new value of an input."""
 
     input: InputDescriptor
 
@@ -259,31 +259,29 @@ class MutatedInput(OutputDescriptor):
         return _torch.aotautograd.descriptors().InputMutationAOTOutput(self.input.to_torch())
 
 
-@dataclass(frozen=True, slots=True)
-class AutogradMutation(OutputDescriptor):
+class MutatedInput(_Written):
+    """The new value of an input: of a dense leaf or a base that the graph writes at its end."""
+
+    __slots__ = ()
+
+
+class AutogradMutation(_Written):
     """The new value of an input of which autograd must see the write, which is done outside of the graph."""
 
-    input: InputDescriptor
+    __slots__ = ()
 
     def __str__(self) -> str:
-        return f"new value of {self.input}, seen by autograd"
-
-    def to_torch(self) -> Any:
-        return _torch.aotautograd.descriptors().InputMutationAOTOutput(self.input.to_torch())
+        return f"{_Written.__str__(self)}, seen by autograd"
 
 
-@dataclass(frozen=True, slots=True)
-class BackwardMutation(OutputDescriptor):
+class BackwardMutation(_Written):
     """The new value of an input that backward writes."""
 
-    input: InputDescriptor
+    __slots__ = ()
     is_backward = True
 
     def __str__(self) -> str:
-        return f"new value of {self.input} after backward"
-
-    def to_torch(self) -> Any:
-        return _torch.aotautograd.descriptors().InputMutationAOTOutput(self.input.to_torch())
+        return f"{_Written.__str__(self)} after backward"
 
 
 @dataclass(frozen=True, slots=True)

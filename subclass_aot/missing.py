@@ -46,12 +46,13 @@ def _watch(block: object, is_entered: bool) -> None:
         (_blocks.add if is_entered else _blocks.discard)(block)
         for cls in _classes:
             if _blocks and "__getattr__" not in vars(cls):
-                cls.__getattr__ = _getattr  # type: ignore[attr-defined]
+                cls.__getattr__ = noting_getattr  # type: ignore[attr-defined]
             elif not _blocks and "__getattr__" in vars(cls):
                 del cls.__getattr__  # type: ignore[attr-defined]
 
 
-def _getattr(self: object, name: str) -> Any:
+def noting_getattr(self: object, name: str) -> Any:
+    """Notes that there is no such attribute: that is a fact of the call. See Note [Absent attributes]."""
     note_missing(self, name)
     return object.__getattribute__(self, name)  # raises what it raised before
 

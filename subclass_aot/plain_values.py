@@ -155,3 +155,12 @@ def _has_fields(cls: type) -> bool:
 def is_named_tuple(cls: type) -> bool:
     """Returns whether `cls` is a tuple whose elements have names."""
     return issubclass(cls, tuple) and hasattr(cls, "_fields")
+
+
+def frozen(value: object) -> Any:
+    """Returns a value with tuples for lists, as JSON has no tuples.
+
+    >>> frozen(["a", [1, (2, [])]])
+    ('a', (1, (2, ())))
+    """
+    return tuple(map(frozen, value)) if isinstance(value, list | tuple) else value

@@ -10,6 +10,9 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+
+from subclass_aot.put_back import PutBack
 
 _ASKED = os.environ.get("SUBCLASS_AOT_PROGRESS", "")
 
@@ -19,13 +22,19 @@ _shown = _ASKED == "1"
 @contextmanager
 def shown_on_a_terminal() -> Iterator[None]:
     """Shows progress while the block runs, if stderr is a terminal."""
-    global _shown
-    before, _shown = _shown, _shown or (_ASKED != "0" and sys.stderr.isatty())
-    try:
+    with PutBack(partial(_end, _shown)):
+        _set(_shown or (_ASKED != "0" and sys.stderr.isatty()))
         yield
-    finally:
-        tell("")
-        _shown = before
+
+
+def _end(before: bool) -> None:
+    tell("")
+    _set(before)
+
+
+def _set(is_shown: bool) -> None:
+    global _shown
+    _shown = is_shown
 
 
 def is_shown() -> bool:

@@ -6,10 +6,13 @@ import functools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 from torch._ops import OpOverload
+
+from subclass_aot.put_back import PutBack
 
 disable_current_modes: Any = torch.utils._python_dispatch._disable_current_modes
 """Runs a block outside every dispatch mode, so that the user's own modes do not see shape inference. No public form."""
@@ -183,13 +186,13 @@ def _with_keys(keys: Sequence[torch._C.DispatchKey], function: Callable[..., Any
     def with_keys(*args: object, **kwargs: object) -> Any:
         if not is_excluded(keys[0]):
             return function(*args, **kwargs)
-        for key in keys:
-            set_excluded(key, False)
-        try:
+        with PutBack(partial(exclude, True)):
+            exclude(False)
             return function(*args, **kwargs)
-        finally:
-            for key in keys:
-                set_excluded(key, True)
+
+    def exclude(whether: bool) -> None:
+        for key in keys:
+            set_excluded(key, whether)
 
     return with_keys
 

@@ -80,7 +80,6 @@ MODULE_TABLES: tuple[ModuleTable, ...] = (PARAMETERS, BUFFERS, SUBMODULES)
 
 parameters_of: Callable[[torch.nn.Module], dict[str, Any]] = operator.attrgetter(PARAMETERS)
 buffers_of: Callable[[torch.nn.Module], dict[str, Any]] = operator.attrgetter(BUFFERS)
-submodules_of: Callable[[torch.nn.Module], dict[str, Any]] = operator.attrgetter(SUBMODULES)
 names_left_out_of: Callable[[torch.nn.Module], set[str]] = operator.attrgetter("_non_persistent_buffers_set")
 """Of a module, the names of buffers that `state_dict` leaves out. The public way is to make one."""
 
@@ -107,9 +106,3 @@ how_hooks_of_all_run: tuple[dict[int, bool], ...] = (
 
 LISTS_OF_WEIGHTS = ("_flat_weights", "_flat_weight_refs")
 """Lists in which recurrent layers of torch have their parameters once more. When a name goes, so does it here."""
-
-NOT_READ_BY_FORWARD = (
-    "_non_persistent_buffers_set", "_state_dict_hooks", "_state_dict_pre_hooks", "_load_state_dict_pre_hooks",
-    "_load_state_dict_post_hooks", "_compiled_call_impl",
-)  # fmt: skip
-"""What every module notes, and no forward reads. When a name goes, so does it here; a new one is an attribute."""

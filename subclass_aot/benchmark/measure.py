@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from subclass_aot.put_back import PutBack
+
 
 @dataclass(frozen=True)
 class Budget:
@@ -130,11 +132,9 @@ def compare(sides: Mapping[str, Side], budget: Budget) -> Comparison:
 
 @contextlib.contextmanager
 def _no_collector() -> Iterator[None]:
-    gc.disable()
-    try:
+    with PutBack(gc.enable):
+        gc.disable()
         yield
-    finally:
-        gc.enable()
 
 
 def _calls_per_block(timer: timeit.Timer, budget: Budget) -> int:

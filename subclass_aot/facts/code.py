@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from subclass_aot.put_back import PutBack
+
 _LIBRARIES = ("torch", "builtins", "typing", "enum", "abc")
 """Packages whose classes are known by their names: a file has the version of torch."""
 
@@ -32,11 +34,9 @@ def members_of(thing: object) -> Members:
 @contextmanager
 def read_once() -> Iterator[None]:
     """Runs the block, in which each class is read once."""
-    _members_of_class.cache_clear()
-    try:
-        yield
-    finally:
+    with PutBack(_members_of_class.cache_clear):
         _members_of_class.cache_clear()
+        yield
 
 
 @functools.cache

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from subclass_aot.flatten import ContainerMeta, InnerMeta, SubclassCreationMeta
 from subclass_aot.meta import Spec
+from subclass_aot.plain_values import frozen
 from subclass_aot.signature import JointSignature
 from subclass_aot.symbols import is_symbolic, plain
 
@@ -73,7 +74,7 @@ class Scope(NamedTuple):
     @staticmethod
     def read(written: Sequence[object]) -> Scope:
         """Makes it of what JSON has of one."""
-        return Scope(*(_frozen(part) for part in written))  # type: ignore[arg-type]
+        return Scope(*map(frozen, written))
 
 
 def _that_begin_later(signature: JointSignature) -> Iterator[tuple[int, str]]:
@@ -117,7 +118,3 @@ def _assumptions(signature: JointSignature, texts: Iterable[str]) -> tuple[str, 
     if symbols is None:
         return ()
     return tuple([text for text, _ in symbols.assumptions({text for text in texts if text.isidentifier()})])
-
-
-def _frozen(part: object) -> object:
-    return tuple(map(_frozen, part)) if isinstance(part, list | tuple) else part

@@ -17,7 +17,7 @@ from subclass_aot.meta.listener import Answers
 from subclass_aot.meta.other_threads import real_input
 from subclass_aot.meta.spec import Spec, indexed, native_device
 from subclass_aot.meta.storage import Storage
-from subclass_aot.missing import note_missing
+from subclass_aot.missing import noting_getattr
 from subclass_aot.shown_type import show_as
 from subclass_aot.weak import is_weak
 
@@ -263,10 +263,7 @@ class MetaTensor(torch.Tensor):
         with _torch.dispatch.disable_current_modes():
             return values.numpy().copy()  # which the program may write
 
-    def __getattr__(self, name: str) -> Any:
-        """Notes that there is no such attribute: that is a fact of the call. See Note [Absent attributes]."""
-        note_missing(self, name)
-        return object.__getattribute__(self, name)  # raises what it raised before
+    __getattr__ = noting_getattr
 
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if not self.dim() and spec else torch.Tensor.__format__(self, spec)  # type: ignore[no-untyped-call]

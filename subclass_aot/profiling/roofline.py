@@ -11,8 +11,6 @@ from subclass_aot.devices import Device, device_of
 from subclass_aot.errors import ProfileError
 from subclass_aot.profiling.timeline import Timeline, Work
 
-BOUNDS = ("compute", "memory", "launch", "network")
-
 _NO_DEVICE = """Nobody said which device the run is on, so its time is not known.
   Instead: sa.profile(..., device="H100"), or report.seconds("H100")."""
 

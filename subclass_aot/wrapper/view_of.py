@@ -18,6 +18,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._torch.operators import AnyOperator, Operator
 from subclass_aot.declaration import Declaration
+from subclass_aot.plain_values import frozen
 from subclass_aot.views import Step
 from subclass_aot.wrapper.base import WrapperTensor
 from subclass_aot.wrapper.declare.outer import Outer
@@ -164,7 +165,7 @@ def view_of(func: Operator, base: torch.Tensor, args: tuple[object, ...], kwargs
         root, _ = base_of(whole)
         whole = whole if root is None or steps else root.detach()
         args, kwargs = _within(whole, base, *args, **kwargs), {}  # type: ignore[arg-type]
-    step = (str(func).removeprefix("aten."), _frozen(args), _frozen(tuple(kwargs.items())))
+    step = (str(func).removeprefix("aten."), frozen(args), frozen(tuple(kwargs.items())))
     view = ViewOf(whole, (*steps, step))
     _torch.wrappers.alias_outer_storage(view, base)
     return view
@@ -217,10 +218,6 @@ _MOST_LOOKED_AT = 2**24
 def _span(size: Sequence[int], stride: Sequence[int]) -> int:
     """Returns how many elements lie from the first to the last of a tensor."""
     return 1 + sum((length - 1) * step for length, step in zip(size, stride, strict=True))
-
-
-def _frozen(value: object) -> Any:
-    return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
 
 
 @ViewOf.implements(aten.copy_.default)

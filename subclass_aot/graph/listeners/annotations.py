@@ -72,12 +72,10 @@ class Annotations(GraphListener):
         def noted(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
             if threading.get_ident() != thread:
                 return call(module, *args, **kwargs)
-            before = self._stack
-            self._stack = self._with(module)
-            try:
+            # Torch calls no hook behind a call that raises while it compiles.
+            with PutBack(functools.partial(setattr, self, "_stack", self._stack)):
+                self._stack = self._with(module)
                 return call(module, *args, **kwargs)
-            finally:  # torch calls no hook behind a call that raises while it compiles
-                self._stack = before
 
         with PutBack(attributes_put_back([(torch.nn.Module, "__call__")])):
             torch.nn.Module.__call__ = noted  # type: ignore[method-assign]

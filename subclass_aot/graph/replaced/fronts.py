@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.graph.recorder import Recorder
 from subclass_aot.meta import MetaTensor
+from subclass_aot.put_back import PutBack
 
 _aten = torch.ops.aten
 
@@ -73,11 +75,9 @@ def _converted(recorder: Recorder, operator: Callable[..., Any], tensor: torch.T
             made = operator(tensor)
             _torch.autograd.mark_as_parameter(made)
             return made
-        recorder.class_of_next = cls
-        try:
+        with PutBack(partial(setattr, recorder, "class_of_next", None)):
+            recorder.class_of_next = cls
             return operator(tensor)
-        finally:
-            recorder.class_of_next = None
 
 
 def _by_leaf(name: str) -> Callable[..., Any]:
