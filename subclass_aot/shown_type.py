@@ -7,8 +7,8 @@ compiled than eager mode takes: `type(x) is torch.Tensor`, `(n, n) if isinstance
 symbolic numbers by that, so they cannot claim to be numbers everywhere. But both functions are builtins, which a module
 finds behind its own globals: while a function is traced, the modules that its code comes from have globals of these
 names. They give what eager mode has where a value stands for another, and are the builtins in all else; to other
-threads it makes no difference. Functions of libraries that the program calls see the values of the trace. What
-`x.__class__` is, a class can say itself.
+threads it makes no difference. The same holds for modules that the program may call: those that are not installed, and
+those of packages that know torch. What `x.__class__` is, a class can say itself.
 
 So is `len`, which as a builtin gives a number of Python: of a tensor it is the size, also where that is a symbol.
 """
@@ -16,10 +16,14 @@ So is `len`, which as a builtin gives a number of Python: of a tensor it is the 
 from __future__ import annotations
 
 import builtins
+import functools
+import sys
+import sysconfig
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager
 from functools import partial
+from types import ModuleType
 from typing import Any, Final
 
 import torch
@@ -91,6 +95,34 @@ _BUILTINS: Final[dict[str, Any]] = {"type": ShownType(), "isinstance": _is_insta
 def builtin_of(value: object) -> object:
     """Returns the builtin where a value is what stands in its place in a trace; any other value as it is."""
     return next((getattr(builtins, name) for name, shown in _BUILTINS.items() if shown is value), value)
+
+
+NO_PROGRAM = frozenset("torch torchgen functorch subclass_aot sympy mpmath numpy optree".split())
+"""Packages that see values of a trace as they are: torch, this one, and what both are made of."""
+
+
+def modules_of_programs() -> list[dict[str, Any]]:
+    """Returns the globals of the modules that a program may call: see Note [Types in a trace]."""
+    found = (sys.modules.get(name) for name in _found_modules(len(sys.modules), next(reversed(sys.modules), "")))
+    return [vars(module) for module in found if module is not None]
+
+
+@functools.lru_cache(maxsize=1)
+def _found_modules(count: int, last: str) -> list[str]:
+    """Returns the names of these modules; which are loaded, their number says, and which came last."""
+    installed = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+    names_of: dict[str, list[str]] = {}
+    packages = set()
+    for name, module in list(sys.modules.items()):
+        package = name.partition(".")[0]
+        if package in NO_PROGRAM or package in sys.stdlib_module_names or type(module) is not ModuleType:
+            continue
+        names_of.setdefault(package, []).append(name)
+        file = vars(module).get("__file__")
+        is_installed = not isinstance(file, str) or file.startswith(installed)
+        if not is_installed or vars(module).get("torch") is torch or vars(module).get("Tensor") is torch.Tensor:
+            packages.add(package)
+    return [name for package in packages for name in names_of[package]]
 
 
 def show_as(cls: type, kind_of: Callable[[Any], type]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numbers
 import sys
+import sysconfig
 import threading
 import types
 from collections.abc import Callable
@@ -14,7 +15,7 @@ import torch
 from torch import nn
 
 import subclass_aot as sa
-from subclass_aot.shown_type import ShownType, show_as, types_shown
+from subclass_aot.shown_type import ShownType, modules_of_programs, show_as, types_shown
 from tests.plain_subclasses import Tag
 
 
@@ -219,3 +220,52 @@ def test_what_a_class_is_shown_as() -> None:
         assert shown(Meta("Made", (), {})) is int and shown(1) is int and shown(shown) is ShownType
         assert repr(shown) == repr(type) and (shown | None) == (type | None) == (None | shown)
         assert types.resolve_bases((shown,)) == (type,) and shown.__name__ == "type"
+
+
+HELPER = """
+def pair(n):
+    return (n, n) if isinstance(n, int) else n[:2]
+
+def times(x):
+    return 2 if type(x).__name__ == "Tensor" else 3
+
+def rows(x):
+    return len(x)
+"""
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Any:
+    """A module of functions: of the user, or of a package that is installed and knows torch, or does not."""
+    kind = request.param
+    folder = "/home/user" if kind == "is of the user" else sysconfig.get_path("purelib")
+    package = f"library_that_{kind.replace(' ', '_')}"
+    for name, text in ((package, "import torch" if kind == "knows torch" else ""), (f"{package}.helper", HELPER)):
+        module = types.ModuleType(name)
+        module.__file__ = f"{folder}/{name.replace('.', '/')}.py"
+        exec(compile(text, module.__file__, "exec"), vars(module))
+        monkeypatch.setitem(sys.modules, name, module)
+    return sys.modules[f"{package}.helper"]
+
+
+@pytest.mark.parametrize("library", ["is of the user", "knows torch"], indirect=True)
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x, at: x.reshape(at.pair(x.shape[0])) * 2,
+        lambda x, at: x * at.times(x),
+        lambda x, at: x.sum(0) / at.rows(x),
+    ],
+)
+def test_functions_of_modules_that_a_program_may_call(library: Any, program: Any) -> None:
+    compiled = sa.aot_compile(lambda x: program(x, library))
+    for n in (3, 4, 5):
+        x = torch.rand(n, n)
+        torch.testing.assert_close(compiled(x), program(x, library))
+    assert not {"type", "isinstance", "len"} & vars(library).keys()
+    assert len(compiled.recompiles) == 1
+
+
+@pytest.mark.parametrize("library", ["knows nothing of torch"], indirect=True)
+def test_other_modules_are_left_alone(library: Any) -> None:
+    assert not any(names is vars(library) for names in modules_of_programs())

@@ -23,7 +23,7 @@ from subclass_aot.graph import Looks, Recorder, remove_mutations
 from subclass_aot.meta import Listener, MetaTensor, other_threads
 from subclass_aot.outcome import OlderObjects, Present, find_holders
 from subclass_aot.put_back import PutBack
-from subclass_aot.shown_type import types_shown
+from subclass_aot.shown_type import NO_PROGRAM, modules_of_programs, types_shown
 from subclass_aot.signature import Assumptions, JointSignature
 from subclass_aot.sizes import DynamicSizes, GivenSizes, fake_with_sizes
 from subclass_aot.stages import note_stage
@@ -119,19 +119,16 @@ def trace_once(
     return dataclasses.replace(trace, with_tangents=again)
 
 
-_NO_PROGRAM = ("torch", "subclass_aot", "builtins")
-"""Packages that do not belong to a program."""
-
-
 def _modules_of(fn: Callable[..., Any], arguments: Arguments) -> list[dict[str, Any]]:
-    """Finds the globals of the modules that the code of a call comes from; torch's and ours are none of the user's."""
+    """Finds the globals of the modules that the code of a call may come from, torch's and ours excepted."""
     values = [holder.value for holder in arguments.objects.holders]
     functions = [value for value in (fn, getattr(fn, "__func__", fn), *values) if isinstance(value, FunctionType)]
     objects = (fn, *values, *arguments.values, *(module for _, module in arguments.modules))
     classes = {base for cls in {*map(type, objects)} for base in cls.__mro__}
     found = [(cls.__module__, getattr(sys.modules.get(cls.__module__), "__dict__", {})) for cls in classes]
     found += [(function.__module__ or "", function.__globals__) for function in functions]
-    return [names for name, names in found if name.partition(".")[0] not in _NO_PROGRAM]
+    own = [names for name, names in found if name.partition(".")[0] not in (*NO_PROGRAM, "builtins")]
+    return [*modules_of_programs(), *own]
 
 
 def _end(graph: Any) -> None:

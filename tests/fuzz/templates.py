@@ -44,6 +44,7 @@ PLACES = (
     "torch.unsafe_split({0}, 1)[0]", "torch.unsafe_chunk({0}, 2, -1)[-1]", "torch.ops.aten._unsafe_view({0}, (-1,))",
     "torch.as_strided_scatter({0}, {0}.as_strided((2,), (1,)) * 2, (2,), (1,))", "{0} + {0}.storage_offset()",
     "torch.as_strided_copy({0}, (2,), (1,))", "{0}.as_strided((2,), (1,), 1)",
+    "{0}.as_strided((1, 2), (1, 1), {0}.storage_offset()) * {1}.sum()",
 )  # fmt: skip
 """What depends on where a tensor lies in memory."""
 
@@ -58,6 +59,10 @@ PLACES_WRITTEN = (
     "torch.kron({1}.view(-1)[:1], {0}.clone(), out={0})",
     "custom.swap_({0}[0], {0}[1])", "custom.swap_({0}[..., 0], {0}[..., 1])", "custom.swap_(*{0}.chunk(2, -1))",
     "custom.swap_({0}.view(-1)[::2], {0}.view(-1)[1::2])",
+    "{0}.as_strided((2,), (1,), {0}.storage_offset()).mul_({1}.sum())",
+    "{0}.as_strided((1,), (1,), {0}.storage_offset() + 1).copy_({1}.view(-1)[:1])",
+    "{0}[1:].as_strided((1,), (1,), {0}[1:].storage_offset()).add_({1}.mean())",
+    "torch.unsafe_split({0}, 1)[-1].as_strided((1,), (1,), {0}.storage_offset() + {0}.stride(0)).mul_({1}.sum())",
 )  # fmt: skip
 """What writes places in memory, by views that are no slices."""
 
