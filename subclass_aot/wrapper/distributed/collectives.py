@@ -84,7 +84,8 @@ def collective_handler(cls: type[WrapperTensor], func: Operator) -> Callable[...
         if by_meaning:
             return _on_meaning(cls, func, args, kwargs, wrappers)
         if name != "send" and any(is_part(tensor) or not _lies_in_order(tensor) for tensor in _tensors(args[0])):
-            return _into_copies(func, args, kwargs)
+            # Not into views, whose fields may be those of more than they show.
+            return _on_copies(func, args, kwargs, {id(tensor): tensor for tensor in _tensors(args[0])})
         if name in _REDUCING:
             names = [inner for inner in names if not cls.__wrapper_declaration__.is_structure(inner)]
         elif name in _IN_ROWS:
@@ -117,14 +118,25 @@ def _lies_in_order(wrapper: WrapperTensor) -> bool:
     return all(getattr(wrapper, inner).is_contiguous() for inner in wrapper.__tensor_flatten__()[0])
 
 
-def _into_copies(func: Operator, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
-    """Runs the collective on copies of what it writes: of views, whose fields may be those of more than they show."""
-    copies = {id(part): part.clone(memory_format=torch.contiguous_format) for part in _tensors(args[0])}
+def _on_copies(
+    func: Operator, args: tuple[object, ...], kwargs: dict[str, object], tensors: dict[int, torch.Tensor]
+) -> Any:
+    """Runs the collective on copies, and writes them into what it writes.
+
+    Args:
+        func: The collective.
+        args: Its arguments.
+        kwargs: Its keyword arguments.
+        tensors: What is copied in place of each, by ids.
+    """
+    copies = {of: tensor.clone(memory_format=torch.contiguous_format) for of, tensor in tensors.items()}
     pick = lambda tensor: copies.get(id(tensor), tensor)  # noqa: E731
     result = func(*_mapped(pick, args), **_mapped(pick, kwargs))
+    if func.overloadpacket.__name__ == "send":  # not waited for: the other side may send, too, before it receives
+        return result
     work = _waited(result)
-    for part in _tensors(args[0]):
-        part.copy_(copies[id(part)])
+    for written in _tensors(args[0]):
+        written.copy_(copies[id(written)])
     return (args[0], work) if isinstance(result, tuple) else work
 
 
@@ -152,15 +164,7 @@ def _on_meaning(
     if not (hasattr(cls, "to_plain") and hasattr(cls, "from_plain")):
         why = f"it adds up what {cls.__name__} stands for, and without to_plain and from_plain nobody knows that"
         raise errors.no_rule(cls, func, args, kwargs, why)
-    copies = {id(wrapper): dense(wrapper).clone(memory_format=torch.contiguous_format) for wrapper in wrappers}
-    pick = lambda tensor: copies[id(tensor)]  # noqa: E731
-    result = func(*_mapped(pick, args), **_mapped(pick, kwargs))
-    if func.overloadpacket.__name__ == "send":  # not waited for: the other side may send, too, before it receives
-        return result
-    work = _waited(result)
-    for written in _tensors(args[0]):
-        written.copy_(copies[id(written)])
-    return (args[0], work) if isinstance(result, tuple) else work
+    return _on_copies(func, args, kwargs, {id(wrapper): dense(wrapper) for wrapper in wrappers})
 
 
 def _check_rows(

@@ -89,7 +89,7 @@ def _apart(local: torch.Tensor, shape: tuple[int, ...], placements: Sequence[obj
             inner[name] = DTensor.from_local(
                 leaf, where, placed, run_check=False, shape=torch.Size(size), stride=tuple(stride)
             )
-    return _made(local, inner, shape)
+    return made_of(local, inner, shape)
 
 
 def _placed(
@@ -147,7 +147,7 @@ def _mapped(wrapper: torch.Tensor, shape: tuple[int, ...], change: Callable[[Any
             inner[name] = _mapped(leaf, tuple(leaf.shape), change)
         else:
             inner[name] = change(leaf)
-    return _made(wrapper, inner, shape)
+    return made_of(wrapper, inner, shape)
 
 
 def _inner(wrapper: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -155,7 +155,8 @@ def _inner(wrapper: torch.Tensor) -> dict[str, torch.Tensor]:
     return {name: getattr(wrapper, name) for name in flat.__tensor_flatten__()[0]}
 
 
-def _made(like: Any, inner: dict[str, torch.Tensor], shape: tuple[int, ...]) -> Any:
+def made_of(like: Any, inner: dict[str, torch.Tensor], shape: tuple[int, ...]) -> Any:
+    """Makes a wrapper of inner tensors, of a size that one of another library is told."""
     cls, context = type(like), like.__tensor_flatten__()[1]
     declaration = Declaration.of(cls)
     if declaration is None or "__tensor_unflatten__" not in declaration.generated:

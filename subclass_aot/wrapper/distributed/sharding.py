@@ -27,8 +27,8 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot._torch.operators import AnyOperator, Operator
-from subclass_aot.declaration import Declaration
 from subclass_aot.errors import ShardingError
+from subclass_aot.wrapper.distributed.placements import made_of
 from subclass_aot.wrapper.layout.field_map import CannotFollow, is_kept, rows_of
 from subclass_aot.wrapper.serve.each import each_handler
 
@@ -252,7 +252,7 @@ def _whole(like: Any, rows: int | None, leaves: Iterator[torch.Tensor]) -> Any:
     leaves.
     """
     size = tuple(like.shape) if rows is None else (rows, *like.shape[1:])
-    names, context = like.__tensor_flatten__()
+    names, _ = like.__tensor_flatten__()
     inner: dict[str, torch.Tensor] = {}
     for name in names:
         tensor = getattr(like, name)
@@ -261,11 +261,7 @@ def _whole(like: Any, rows: int | None, leaves: Iterator[torch.Tensor]) -> Any:
             continue
         share = 0 if rows is None else rows_of(like, name)
         inner[name] = _whole(tensor, None if not share or rows is None else int(share * rows), leaves)
-    cls: Any = type(like)
-    declaration = Declaration.of(cls)
-    if declaration is None or "__tensor_unflatten__" not in declaration.generated:
-        return cls.__tensor_unflatten__(inner, context, torch.Size(size), _torch.wrappers.contiguous_stride(size))
-    made = cls.__tensor_unflatten__(inner, context)
+    made = made_of(like, inner, size)
     if tuple(made.shape) != size:
         why = f"with the rows of all ranks its `outer` has {list(made.shape)}, and {list(size)} was cut"
         raise refusal(like, why, "have `outer` read its size from inner tensors, not from context")

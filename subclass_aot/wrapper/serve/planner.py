@@ -259,23 +259,24 @@ class Planner:
         """Writes what refuses lists of which the inner tensors give more or fewer: some would be lost."""
         if len(results) == 1:
             return
-        lengths = ", ".join(f"{name!r}: len({result})" for name, result in zip(self.names, results, strict=True))
-        with self.source.block(f"if not {' == '.join(f'len({result})' for result in results)}:"):
-            differ = self.source.const(errors.answers_differ, "answers_differ")
-            klass = self.source.const(self.cls, self.cls.__name__)
-            self.source.line(f"raise {differ}({klass}, {self.source.const(self.func, 'func')}, {{{lengths}}})")
+        lengths = {name: f"len({result})" for name, result in zip(self.names, results, strict=True)}
+        self._refuse_unless(" == ".join(lengths.values()), lengths)
 
     def _one_answer(self, results: list[str]) -> str:
         """Writes what makes one of the numbers or truth values that the inner tensors give; returns its expression."""
         given = {name: result for name, result in zip(self.names, results, strict=True) if result}
         if self.func in _ALL:
             return " and ".join(given.values())
-        answers = ", ".join(f"{name!r}: {result}" for name, result in given.items())
-        with self.source.block(f"if not {self.source.const(_agree, 'agree')}({', '.join(given.values())}):"):
+        self._refuse_unless(f"{self.source.const(_agree, 'agree')}({', '.join(given.values())})", given)
+        return next(iter(given.values()))
+
+    def _refuse_unless(self, condition: str, answers: dict[str, str]) -> None:
+        """Writes what refuses answers of the inner tensors that differ, by the names of these."""
+        named = ", ".join(f"{name!r}: {answer}" for name, answer in answers.items())
+        with self.source.block(f"if not {condition}:"):
             differ = self.source.const(errors.answers_differ, "answers_differ")
             klass = self.source.const(self.cls, self.cls.__name__)
-            self.source.line(f"raise {differ}({klass}, {self.source.const(self.func, 'func')}, {{{answers}}})")
-        return next(iter(given.values()))
+            self.source.line(f"raise {differ}({klass}, {self.source.const(self.func, 'func')}, {{{named}}})")
 
     def _wrap(self, results: list[str]) -> str:
         proto = self._proto()
