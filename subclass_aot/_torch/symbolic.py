@@ -54,11 +54,6 @@ def _solver_class() -> Any:
     from torch.fx.experimental.symbolic_shapes import ShapeEnv, uninteresting_files
     from torch.utils._sympy.symbol import SymT, symbol_is_type
 
-    def is_solved(asked: sympy.Basic, symbols: list[Any]) -> bool:
-        """Returns whether the solver can solve an equation for a symbol: there is one, and it is linear."""
-        linear = (sympy.Add, sympy.Mul, sympy.Symbol, sympy.Number, sympy.core.relational.Relational)
-        return len(symbols) == 1 and all(isinstance(part, linear) for part in sympy.preorder_traversal(asked))
-
     class Solver(ShapeEnv):
         """Learns that a size by data is zero or one, where a program says so.
 
@@ -81,13 +76,15 @@ def _solver_class() -> Any:
             asked = self.simplify(sym_node.expr) if values else sympy.true
             unbacked = [s for s in asked.free_symbols if symbol_is_type(s, (SymT.UNBACKED_INT, SymT.UNBACKED_FLOAT))]
             if unbacked and all(s in values for s in unbacked):
-                actual = asked.xreplace({s: values[s] for s in unbacked}).xreplace(self.backed_var_to_val)
-                is_size = fallback_value is not None or not isinstance(asked, Boolean)
-                if self.is_cautious or actual != fallback_value:
-                    fallback_value = None
-                if fallback_value is None and is_size and not is_solved(asked, unbacked):
-                    for symbol in unbacked:  # of `2 - u0 % 2 == 1` it would record nothing that inductor reads
-                        self.evaluate_expr(sympy.Eq(symbol, values[symbol]))
+                if _follows(self, asked):
+                    return True
+                if self._maybe_evaluate_static(asked) is None:
+                    actual = asked.xreplace({s: values[s] for s in unbacked}).xreplace(self.backed_var_to_val)
+                    is_size = fallback_value is not None or not isinstance(asked, Boolean)
+                    if self.is_cautious or actual != fallback_value:
+                        fallback_value = None
+                    if fallback_value is None and is_size:
+                        _learn(self, asked, unbacked)
             return super().evaluate_sym_node(sym_node, size_oblivious, fallback_value)
 
         def _get_user_frame(self) -> FrameType | None:
@@ -106,6 +103,54 @@ def _solver_class() -> Any:
             super()._set_replacement(a, tgt, msg)
 
     return Solver
+
+
+def _follows(solver: Any, asked: sympy.Basic) -> bool:
+    """Returns whether an equation follows from those stated before, perhaps with one of sizes of inputs more.
+
+    Parts that a program splits a tensor into have its size together, also where a part turns out to be one row, and the
+    size of another tensor that is as long.
+    """
+    import sympy
+
+    if not isinstance(asked, sympy.Eq):
+        return False
+    stated = {each.expr for listed in solver.deferred_runtime_asserts.values() for each in listed}
+    for equation in map(solver.simplify, stated):
+        if not isinstance(equation, sympy.Eq) or not {*equation.args} & {*asked.args}:
+            continue
+        left = {*equation.args} ^ {*asked.args}  # what they do not have in common
+        if not left:
+            return True
+        is_of_inputs = all(side.free_symbols <= solver.backed_var_to_val.keys() for side in left)
+        if is_of_inputs and bool(solver.evaluate_expr(sympy.Eq(*left))):
+            return True
+    return False
+
+
+def _learn(solver: Any, asked: sympy.Basic, unbacked: list[Any]) -> None:
+    """Assumes what decides a question about sizes by data: that there are elements, or else their values."""
+    import sympy
+    from torch.utils._sympy.functions import Max
+
+    values = solver.real_tensor_prop_unbacked_vals
+    if asked.has(Max):  # of strides
+        for symbol in unbacked:
+            if values[symbol] >= 1:
+                solver.evaluate_expr(sympy.Ge(symbol, 1))
+        asked = solver.simplify(asked)
+        unbacked = [symbol for symbol in unbacked if symbol in asked.free_symbols]
+    if unbacked and not _is_solved(asked, unbacked):
+        for symbol in unbacked:  # of `2 - u0 % 2 == 1` it would record nothing that inductor reads
+            solver.evaluate_expr(sympy.Eq(symbol, values[symbol]))
+
+
+def _is_solved(asked: sympy.Basic, symbols: list[Any]) -> bool:
+    """Returns whether the solver can solve an equation for a symbol: there is one, and it is linear."""
+    import sympy
+
+    linear = (sympy.Add, sympy.Mul, sympy.Symbol, sympy.Number, sympy.core.relational.Relational)
+    return len(symbols) == 1 and all(isinstance(part, linear) for part in sympy.preorder_traversal(asked))
 
 
 def new_size(env: ShapeEnv, hint: int, name: str, bounds: tuple[int, int | None] | None) -> Any:

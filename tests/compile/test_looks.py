@@ -513,3 +513,61 @@ def test_sizes_of_an_input_that_was_turned_in_place() -> None:
             for value in (1, -1):
                 x, y = (torch.full(size, value) for _ in range(2))
                 assert torch.equal(compiled(x), program(y)) and x.shape == y.shape
+
+
+def rows_of_experts(gate: torch.Tensor) -> tuple[torch.Tensor, Any]:
+    """Returns the rows in the order of their experts, and how many each expert has."""
+    top = gate.argmax(-1)
+    counts = torch.zeros(gate.shape[1], dtype=torch.int64).scatter_add(0, top, torch.ones_like(top))
+    return top.argsort(stable=True), counts.tolist()
+
+
+def mixture(x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
+    order, counts = rows_of_experts(gate)
+    done = [part * (i + 1) for i, part in enumerate(x[order].split(counts))]
+    return torch.zeros_like(x).index_add(0, order, torch.cat(done) * gate[order][:, :1])
+
+
+def mixture_of_products(x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
+    order, counts = rows_of_experts(gate)
+    done = [part @ torch.full((3, 3), float(i)) for i, part in enumerate(x[order].split(counts))]
+    return (torch.cat(done) + x)[order.argsort()]
+
+
+def in_two_halves(x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
+    n = (gate[:, 0] > 0).sum().item()
+    first, second = x.split([n, x.shape[0] - n])
+    return torch.cat([second, first]) * gate[:, :1]
+
+
+def padded_again(x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
+    order, counts = rows_of_experts(gate)
+    return torch.cat([torch.nn.functional.relu(part) for part in x[order].split(counts)]).where(x > 0, x)
+
+
+def of_columns(x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
+    order, counts = rows_of_experts(gate)
+    return torch.cat([part.cumsum(1) for part in x.t()[:, order].split(counts, dim=1)], 1) - x.t()
+
+
+@pytest.mark.parametrize("program", [mixture, mixture_of_products, in_two_halves, padded_again, of_columns])
+def test_parts_of_any_sizes_have_the_size_of_the_whole(program: Any) -> None:
+    compiled = aot_compile(program)
+    torch.manual_seed(0)
+    gates = [torch.randn(rows, 3) for rows in (24, 24, 24, 24, 25, 26, 27, 24)]
+    for gate in gates:
+        for expert in range(3):  # two rows at least: one is a size of its own
+            gate[2 * expert : 2 * expert + 2, expert] = 9.0
+        x = torch.randn(len(gate), 3)
+        torch.testing.assert_close(compiled(x, gate), program(x, gate))
+    assert len(compiled.recompiles) <= 2, compiled.recompiles
+
+
+def test_a_part_that_is_one_row_is_compiled_once() -> None:
+    compiled = aot_compile(mixture)
+    torch.manual_seed(0)
+    for rows, second in ((9, 3), (9, 4), (9, 5), (10, 2), (11, 6), (12, 3), (13, 7)):
+        experts = torch.tensor([0] + [1] * second + [2] * (rows - 1 - second))
+        x, gate = torch.randn(rows, 3), torch.nn.functional.one_hot(experts, 3).float()
+        torch.testing.assert_close(compiled(x, gate), mixture(x, gate))
+    assert len(compiled.recompiles) <= 2, compiled.recompiles
