@@ -156,12 +156,24 @@ class Looks:
         if unbacked_rule(func) is None:  # `x[positions]`, which has the tag of `x[mask]`
             return False
         if effects_of(func).shape_by_data and not self.fixed:
-            if not has_symbols:
-                raise Retrace(data_dependent_sizes=True)
-            return False
+            return self.are_sizes_wanted(func, has_symbols)
         if tensor.dtype is torch.bool or tensor.dtype.is_complex or not has_symbols:
             return True
         return not self.symbolic and line not in self.varying
+
+    def are_sizes_wanted(self, func: _torch.operators.Operator, has_symbols: bool) -> bool:
+        """Returns False: a size that depends on data is a symbol, in backward as well.
+
+        Args:
+            func: The operator.
+            has_symbols: Whether the trace has symbols.
+
+        Raises:
+            Retrace: It should be a symbol, and the trace has none.
+        """
+        if not has_symbols and not self.fixed and effects_of(func).shape_by_data and unbacked_rule(func) is not None:
+            raise Retrace(data_dependent_sizes=True)
+        return False
 
     def value(self, recorded: Recorded, node: fx.Node) -> Any:
         """Returns the value that a node has by now in the call that is traced; None if the call has no values either.

@@ -571,3 +571,40 @@ def test_a_part_that_is_one_row_is_compiled_once() -> None:
         x, gate = torch.randn(rows, 3), torch.nn.functional.one_hot(experts, 3).float()
         torch.testing.assert_close(compiled(x, gate), mixture(x, gate))
     assert len(compiled.recompiles) <= 2, compiled.recompiles
+
+
+def put(x: torch.Tensor, p: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    y = x * 1
+    y[mask] = p
+    return y
+
+
+def put_twice(x: torch.Tensor, p: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    return put(put(x, p, mask), p * 2, ~mask)
+
+
+def added(x: torch.Tensor, p: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    return x.index_put((mask,), p, accumulate=True)
+
+
+def one_value(x: torch.Tensor, p: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    y = x * 1
+    y[mask, 0] = p.sum()
+    return y
+
+
+def of_a_column(x: torch.Tensor, p: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    y = x.t().contiguous()
+    y[:, mask] = p[:, None]
+    return y
+
+
+@pytest.mark.parametrize("program", [put, put_twice, added, one_value, of_a_column])
+def test_a_gradient_of_rows_that_depend_on_data(program: Any) -> None:
+    compiled = aot_compile(program)
+    torch.manual_seed(0)
+    for rows in (4, 4, 5, 6):
+        x, p = torch.randn(rows, 3, requires_grad=True), torch.randn(3, requires_grad=True)
+        mask = torch.arange(rows) % 2 == 0
+        got, expected = (torch.autograd.grad(f(x, p, mask).square().sum(), (x, p)) for f in (compiled, program))
+        torch.testing.assert_close(got, expected)

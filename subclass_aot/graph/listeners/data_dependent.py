@@ -56,8 +56,10 @@ class DataDependent(GraphListener):
 
     def are_wanted(self, recorder: Recorder, func: _torch.operators.Operator, args: tuple[Any, ...]) -> bool:
         """Returns whether an operator that needs values gets those of the call; else its result is a symbol."""
-        if self.looks is None or recorder.phase == "backward":
+        if self.looks is None:
             return False
+        if recorder.phase == "backward":
+            return self.looks.are_sizes_wanted(func, current_symbols() is not None)
         return self.looks.are_wanted(func, args[0], user_line(), current_symbols() is not None)
 
     def look(self, recorder: Recorder, leaf: MetaTensor) -> torch.Tensor | None:
