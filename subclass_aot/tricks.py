@@ -73,7 +73,7 @@ TRICKS: Final = (
     Trick(
         "type",
         ("shown_type.py",),
-        "gives modules of the program other `type`, `isinstance` and `len` in a trace: it takes eager mode's branches",
+        "gives modules of programs other `type`, `isinstance` and `len` in a trace: it takes eager mode's branches",
     ),
     Trick(
         "storage handles",

@@ -9,11 +9,13 @@ goes without, where a size cannot be a key. Where that is an error, the trace be
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
+from types import FrameType
 from typing import Any
 
 import torch
@@ -21,6 +23,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._stack import is_user_code
 from subclass_aot.put_back import PutBack, attributes_put_back
+from subclass_aot.shown_type import NO_PROGRAM
 
 
 class Hashes:
@@ -47,25 +50,26 @@ class Hashes:
 
 _hashes: ContextVar[Hashes | None] = ContextVar("hashes", default=None)
 
-_PLAIN: dict[Any, Callable[[Any], Any]] = {torch.SymInt: int, torch.SymFloat: float}
-_METHODS: dict[str, Callable[..., Any]] = {"__str__": str, "__format__": format, "__hash__": hash}
+_PLAIN: dict[Any, Callable[[Any], Any]] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
+_METHODS: dict[str, Callable[..., Any]] = {
+    "__repr__": repr, "__str__": str, "__format__": format, "__hash__": hash, "__eq__": operator.eq,
+}  # fmt: skip
+_PLACES = [(cls, name) for cls in _PLAIN for name in _METHODS if name != "__eq__" or cls is torch.SymBool]
+"""What is replaced: a condition that is a key is compared, too, which torch cannot do with symbols."""
 
 
 @contextmanager
 def numbers_are_written_out() -> Iterator[None]:
-    """Runs the block so that `str`, `format` and `hash` of a symbolic number are those of its value in the user's
-    code.
-    """
-    places = [(cls, name) for cls in _PLAIN for name in _METHODS]
-    with PutBack(attributes_put_back(places)):
-        for cls, name in places:
+    """Runs the block so that texts and hashes of a symbolic number are those of its value in the user's code."""
+    with PutBack(attributes_put_back(_PLACES)):
+        for cls, name in _PLACES:
             setattr(cls, name, _written_out(cls, name, getattr(cls, name)))
         yield
 
 
 def _written_out(cls: Any, name: str, torchs: Callable[..., Any]) -> Callable[..., Any]:
     def method(self: Any, *args: Any) -> Any:
-        if not is_user_code(sys._getframe(1).f_code) or _torch.wrappers.is_nested_int(self):
+        if not _is_of_program(sys._getframe(1)) or _torch.wrappers.is_nested_int(self):
             return torchs(self, *args)
         hashes = _hashes.get()
         if name == "__hash__" and hashes is not None and not hashes.by_value:
@@ -74,3 +78,10 @@ def _written_out(cls: Any, name: str, torchs: Callable[..., Any]) -> Callable[..
         return _METHODS[name](_PLAIN[cls](self), *args)
 
     return method
+
+
+def _is_of_program(frame: FrameType) -> bool:
+    """Returns whether a frame runs code of the program; what `dataclass` generates is of the module of the class."""
+    if frame.f_code.co_filename != "<string>":
+        return is_user_code(frame.f_code)
+    return str(frame.f_globals.get("__name__")).partition(".")[0] not in NO_PROGRAM

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import json
+import pprint
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -16,7 +19,8 @@ NAMES = {4: "four", 5: "five"}
 
 
 def methods() -> list[Any]:
-    found = [(cls, name) for cls in (torch.SymInt, torch.SymFloat) for name in ("__str__", "__format__", "__hash__")]
+    names = ("__repr__", "__str__", "__format__", "__hash__", "__eq__")
+    found = [(cls, name) for cls in (torch.SymInt, torch.SymFloat, torch.SymBool) for name in names]
     return [cls.__dict__.get(name) for cls, name in found]
 
 
@@ -49,6 +53,53 @@ def test_the_program_has_the_number_and_each_call_its_own(write: Any, expected: 
     compiled = aot_compile(lambda x: write(x.shape[0]), dynamic=True)
     for rows in (4, 5, 4):
         assert compiled(torch.rand(rows, 2)) == write(rows)
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    count: int
+
+
+class Sized(NamedTuple):
+    rows: int
+
+
+TEXTS: dict[str, Any] = {
+    "a tuple": lambda x: f"{tuple(x.shape)}",
+    "a list": lambda x: str(list(x.shape)),
+    "a dict": lambda x: repr({"rows": x.shape[0]}),
+    "a set": lambda x: str({x.shape[0]}),
+    "nested": lambda x: "%s" % [(x.shape[0], [x.numel()])],
+    "repr": lambda x: repr(x.shape[0]),
+    "by format": lambda x: f"{x.shape[0]!r} of {(x.numel(),)}",
+    "a data class": lambda x: str(Rows(x.shape[0])),
+    "a named tuple": lambda x: repr(Sized(x.shape[0])),
+    "a slice": lambda x: str(slice(0, x.shape[0])),
+    "printed": lambda x: pprint.pformat({"rows": x.shape[0]}),
+    "JSON": lambda x: json.dumps([x.shape[0], x.shape[0] / 2]),
+    "a float": lambda x: str((x.shape[0] / 2,)),
+    "a condition": lambda x: f"{x.shape[0] > 4}",
+    "conditions": lambda x: str([x.shape[0] > 4, x.shape[0] == 5]),
+    "a key": lambda x: {x.shape[0]: 1},
+    "a part of a key": lambda x: {(x.shape[0], "rows"): 1},
+    "a float as key": lambda x: {x.shape[0] / 2: 1},
+    "a condition as key": lambda x: {x.shape[0] > 4: 1},
+    "found by a condition": lambda x: {True: "many", False: "few"}[x.shape[0] > 4],
+    "a set of conditions": lambda x: {x.shape[0] > 4, x.shape[0] > 5},
+    "a frozen set": lambda x: frozenset([x.shape[0]]),
+    "a key of a tensor": lambda x: {x.shape[0] > 4: x * 2},
+}
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("write", TEXTS.values(), ids=TEXTS)
+def test_what_is_made_of_numbers_has_no_symbols(write: Any) -> None:
+    compiled = aot_compile(lambda x: (write(x), x + 1))
+    for rows in (4, 5, 6, 4):
+        found, expected = compiled(torch.ones(rows, 2))[0], write(torch.ones(rows, 2))
+        assert type(found) is type(expected) and repr(found) == repr(expected)
+        if isinstance(found, dict):
+            assert list(map(type, found)) == list(map(type, expected))
 
 
 def test_torch_has_the_symbol() -> None:
