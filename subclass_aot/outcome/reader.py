@@ -268,7 +268,12 @@ class Reader:
         return recipe
 
     def _key(self, key: object, path: str) -> Recipe:
-        made = isinstance(key, torch.Tensor) or type(key) in (int, tuple) or is_symbolic(key) or is_object(key)
+        made = (
+            type(key) in (int, tuple)
+            or isinstance(key, torch.Tensor | torch.Size)
+            or is_symbolic(key)
+            or is_object(key)
+        )
         return self.recipe(key, f"a key of {path}") if made else Literal(key)
 
     def _found(self, key: object, holder: Holder) -> Any:

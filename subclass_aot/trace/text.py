@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
-from subclass_aot._stack import is_user_code
+from subclass_aot._stack import is_own, is_user_code
 from subclass_aot.put_back import PutBack, attributes_put_back
 from subclass_aot.shown_type import NO_PROGRAM
 
@@ -69,9 +69,10 @@ def numbers_are_written_out() -> Iterator[None]:
 
 def _written_out(cls: Any, name: str, torchs: Callable[..., Any]) -> Callable[..., Any]:
     def method(self: Any, *args: Any) -> Any:
-        if not _is_of_program(sys._getframe(1)) or _torch.wrappers.is_nested_int(self):
+        hashes, frame = _hashes.get(), sys._getframe(1)
+        is_read_here = name == "__hash__" and hashes is not None and hashes.by_value and is_own(frame)
+        if not (is_read_here or _is_of_program(frame)) or _torch.wrappers.is_nested_int(self):
             return torchs(self, *args)
-        hashes = _hashes.get()
         if name == "__hash__" and hashes is not None and not hashes.by_value:
             hashes.refused = True
             raise TypeError("unhashable: a size that is a symbol")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 import json
 import pprint
 import re
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import pytest
 import torch
@@ -197,3 +198,61 @@ def test_einops() -> None:
     for rows in (2, 3, 5):
         assert torch.equal(compiled(x := torch.rand(rows, 2 * rows, 3)), program(x))
     assert not compiled.recompiles
+
+
+class Memo:
+    """What programs keep by size, in each place where they do."""
+
+    kept: ClassVar[dict[Any, Any]] = {}
+
+    def __init__(self) -> None:
+        self.table: dict[Any, Any] = {}
+        self.ordered: collections.OrderedDict[Any, Any] = collections.OrderedDict()
+        self.lists: collections.defaultdict[Any, list[Any]] = collections.defaultdict(list)
+        self.counts: collections.Counter[Any] = collections.Counter()
+        self.met: set[Any] = set()
+        self.last: Any = None
+
+    def state(self) -> dict[str, Any]:
+        return {**vars(self), "kept": dict(Memo.kept), "GLOBAL": dict(GLOBAL)}
+
+
+GLOBAL: dict[Any, Any] = {}
+
+
+def _of(table: Any, key: Any, x: Any) -> Any:
+    if key not in table:
+        table[key] = torch.arange(x.shape[0]).float()
+    return table[key]
+
+
+KEPT: dict[str, Any] = {
+    "of a global": lambda m, x: x + _of(GLOBAL, tuple(x.shape), x),
+    "of a class": lambda m, x: x + _of(Memo.kept, (x.shape[0], x.dtype), x),
+    "of an object": lambda m, x: x + _of(m.table, x.shape[0], x),
+    "by a shape": lambda m, x: x + _of(m.table, x.shape, x),
+    "by two sizes": lambda m, x: x + _of(m.table, (x.shape[0], (x.numel(), "both")), x),
+    "ordered": lambda m, x: x + _of(m.ordered, tuple(x.shape), x),
+    "by default": lambda m, x: (m.lists[x.shape[0],].append(1), x * len(m.lists))[1],
+    "counted": lambda m, x: (m.counts.update([(x.shape[0],)]), x * len(m.counts))[1],
+    "met": lambda m, x: (m.met.add((x.shape[0], 1)), x * len(m.met))[1],
+    "by a text": lambda m, x: x + _of(m.table, f"{tuple(x.shape)}", x),
+    "the last one": lambda m, x: (setattr(m, "last", (x.shape[0], [x.numel()])), x * 2)[1],
+    "by a condition": lambda m, x: x + _of(m.table, (x.shape[0] > 4, x.shape[0]), x),
+}
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("program", KEPT.values(), ids=KEPT)
+def test_what_programs_keep_by_size(program: Any) -> None:
+    states = []
+    for compile_it in (False, True):
+        GLOBAL.clear()
+        Memo.kept.clear()
+        memo = Memo()
+        function = aot_compile(functools.partial(program, memo)) if compile_it else functools.partial(program, memo)
+        states.append([])
+        for rows in (4, 5, 6, 4, 5):
+            states[-1].append(function(torch.ones(rows)).tolist())
+            states[-1].append(repr(memo.state()))
+    assert states[0] == states[1]
