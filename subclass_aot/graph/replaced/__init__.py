@@ -11,6 +11,9 @@ from subclass_aot.graph.replaced.higher_order import HIGHER_ORDER
 from subclass_aot.graph.replaced.in_place_views import IN_PLACE_VIEWS
 from subclass_aot.graph.replaced.lost_out import LOST_OUT
 from subclass_aot.graph.replaced.resolved import RESOLVED
+from subclass_aot.graph.replaced.symbolic_indices import SYMBOLIC_INDICES
 
-REPLACED: dict[Any, Callable[..., Any]] = {**HIGHER_ORDER, **IN_PLACE_VIEWS, **LOST_OUT, **PLACES, **RESOLVED, **FRONTS}
+REPLACED: dict[Any, Callable[..., Any]] = {
+    **HIGHER_ORDER, **IN_PLACE_VIEWS, **LOST_OUT, **PLACES, **RESOLVED, **FRONTS, **SYMBOLIC_INDICES,
+}  # fmt: skip
 """What is called, by what the program calls."""
