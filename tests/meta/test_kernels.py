@@ -26,6 +26,7 @@ MORE = {
     "equal": VALUES,
     "nn.functional.ctc_loss": VALUES,
     "masked_select": "the number of results is that of nonzero",
+    "index_put": "how many elements a mask selects, backward needs to know, and nonzero says",
     "_batch_norm_with_update": "the statistics are written, and torch's form without writes returns them",
     **dict.fromkeys(("fft.hfft", "fft.ifft", "fft.ihfft", "linalg.eig"), CONJUGATES),
 }
