@@ -15,6 +15,7 @@ from subclass_aot.errors import DataDependentError, TraceError
 from subclass_aot.meta.rules.collectives import FUNCTIONAL_FORMS
 from subclass_aot.meta.rules.ctc import CTC, ctc_loss
 from subclass_aot.meta.rules.cuda import RULES, on_claim
+from subclass_aot.meta.rules.draws import DRAWS
 from subclass_aot.meta.rules.packed import PACK, pack
 from subclass_aot.meta.rules.sparse import embedding_bag_backward, leave_out, sparse_of
 from subclass_aot.meta.spec import STRIDED_NESTED, Spec
@@ -143,6 +144,7 @@ _aten = torch.ops.aten
 _FORMS: dict[Any, Callable[..., Any]] = {
     **PHYSICAL,
     **FUNCTIONAL_FORMS,
+    **DRAWS,
     _aten._conj.default: _conj,
     _aten.native_batch_norm.default: _batch_norm,
     _aten.lift_fresh.default: _aten.lift_fresh_copy.default,
