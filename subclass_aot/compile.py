@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import functools
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from os import PathLike
 from typing import Any, Generic, Literal, ParamSpec, TypeVar
 
@@ -128,11 +128,7 @@ _Tried = dict[Specialization, OtherValue]
 
 
 class _FailedWithValues(Exception):
-    """A trace failed after the function had read values: for these, eager mode may fail, too."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__(error)
-        self.error = error
+    """The function is not compiled for the values of a call; its text says why, and that the function itself ran."""
 
 
 class CompiledFunction(Generic[_P, _R]):
@@ -205,11 +201,14 @@ class CompiledFunction(Generic[_P, _R]):
 
     def _compile_and_run(self, call: _Call, tried: _Tried) -> _R:
         """Runs a call that nothing fits which is compiled by now."""
+        made: set[Specialization] = set()
         while True:
+            known = {*self._specializations}
             try:
-                specialization = self._compiled_for(call, tried)
+                specialization = self._compiled_for(call, tried, made)
             except _FailedWithValues as failed:
                 return self._as_in_eager_mode(failed, *call[0], **call[1])
+            made |= {specialization} - known
             try:
                 result = specialization.entry.call(*call)
             except OtherValue as other:
@@ -220,13 +219,11 @@ class CompiledFunction(Generic[_P, _R]):
                     return found
 
     def _as_in_eager_mode(self, failed: _FailedWithValues, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
-        """Calls the function itself, whose trace failed for the values of the call: eager mode may fail, too."""
+        """Calls the function itself, for values that it is not compiled for: eager mode may fail, too."""
         result = self.fn(*args, **kwargs)
         if not self._has_failed:
             self._has_failed = True
-            error = failed.error
-            name = getattr(self.fn, "__name__", type(self.fn).__name__)
-            warn(_FAILED.format(name=name, kind=type(error).__name__, error=error, line=user_line_of(error)))
+            warn(str(failed))
         return result
 
     def _in_transform(self, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -304,12 +301,13 @@ class CompiledFunction(Generic[_P, _R]):
         leaves, treespec = flatten((args, kwargs))
         return self._compiled_for((args, kwargs, leaves, treespec, global_state()), {})
 
-    def _compiled_for(self, call: _Call, tried: _Tried) -> Specialization:
+    def _compiled_for(self, call: _Call, tried: _Tried, made: Collection[Specialization] = ()) -> Specialization:
         """Returns what is compiled for a call, perhaps by another thread while this one waited for the lock.
 
         Args:
             call: The call.
             tried: What fits but for values that it reads, and what it found.
+            made: What was compiled for this very call.
         """
         args, kwargs, _, _, modes = call
         with one_at_a_time, _torch.plain_subclasses.classes_see_nothing():
@@ -318,7 +316,9 @@ class CompiledFunction(Generic[_P, _R]):
                 if specialization not in tried and self._values.may_fit(specialization.signature, tried):
                     self._specializations.use(specialization)
                     return specialization
-            self._values.learn(tried, len(fitting))
+            self._values.learn(tried, made)
+            if too_many := self._values.too_many(tried, len(fitting)):
+                raise _FailedWithValues(too_many)
             restored = (
                 None if self._restored is None else self._restored.fitting(call, self._kept, [*self._specializations])
             )
@@ -376,7 +376,9 @@ class CompiledFunction(Generic[_P, _R]):
             pass_on_interruption(error)
             if looks is None or not looks.has_answered or isinstance(error, SubclassAotError):
                 raise
-            raise _FailedWithValues(error) from error
+            name = getattr(self.fn, "__name__", type(self.fn).__name__)
+            line, kind = user_line_of(error), type(error).__name__
+            raise _FailedWithValues(_FAILED.format(name=name, kind=kind, error=error, line=line)) from error
         options = self._options  # and not `self`, which nothing that is compiled may hold
         call, name = (self.fn, arguments), getattr(self.fn, "__name__", type(self.fn).__name__)
         graphs = compile_graphs(name, trace, options, call, lambda fn: CompiledFunction(fn, options))

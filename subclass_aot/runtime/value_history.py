@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from subclass_aot.errors import DataDependentError, RuntimeAssertError
@@ -12,7 +12,7 @@ from subclass_aot.runtime.value_checks import OtherValue
 from subclass_aot.signature import JointSignature
 from subclass_aot.symbols import RuntimeAssert
 
-_TOO_MANY = """The traced function reads a value that differs from call to call; {count} are compiled for already.
+_TOO_MANY = """The function itself ran: it reads a value that differs from call to call; {count} are compiled for.
   Your line:  {line}
   Its values: {values}
   Each value, or each answer to a query of it, is compiled for on its own, up to values_limit={limit}.
@@ -72,20 +72,21 @@ class ValueHistory:
         """Returns whether a specialization may fit a call, after what others found in it."""
         return all(_agrees(signature, specialization.signature, other) for specialization, other in tried.items())
 
-    def learn(self, tried: Mapping[Any, OtherValue], fitting: int) -> None:
+    def learn(self, tried: Mapping[Any, OtherValue], made: Collection[Any] = ()) -> None:
         """Notes what specializations found that fit a call but for its values.
 
         Args:
             tried: These specializations, and what they found.
-            fitting: How many there are for the signature of the call.
+            made: Those that were compiled for this very call. Where one of these does not fit it, and an earlier one
+                found the same, the values are not the same twice.
 
         Raises:
-            DataDependentError: There are too many, or values are not the same twice.
+            DataDependentError: Values are not the same twice.
             RuntimeAssertError: What the program says of numbers is not so.
         """
         runtime_asserts = [other.value for other in tried.values() if other.position is None]
         if runtime_asserts:
-            self._learn_assert(runtime_asserts[-1], runtime_asserts[:-1])
+            self._learn_assert(runtime_asserts[-1], runtime_asserts[:-1] if [*tried][-1] in made else [])
         for specialization, other in tried.items():
             if other.position is not None and self._dynamic is not False:
                 look = specialization.signature.assumptions.looks[other.position]
@@ -95,13 +96,23 @@ class ValueHistory:
             return
         latest, other = list(tried.items())[-1]
         line, expected, found = _described(latest.signature, other)
-        for specialization, earlier in list(tried.items())[:-1]:
+        for specialization, earlier in list(tried.items())[:-1] if latest in made else ():
             if _expected_and_found(specialization.signature, earlier) == _expected_and_found(latest.signature, other):
                 raise DataDependentError(_NOT_THE_SAME.format(line=line, traced=expected, found=found))
-        if fitting >= self._limit:
-            seen = [_described(s.signature, o) for s, o in tried.items()]
-            values = ", ".join(dict.fromkeys([value for _, value, _ in seen] + [found]))
-            raise DataDependentError(_TOO_MANY.format(line=line, values=values, count=fitting, limit=self._limit))
+
+    def too_many(self, tried: Mapping[Any, OtherValue], fitting: int) -> str:
+        """Returns what to say where a signature is compiled for as many sets of values as it may be; else "".
+
+        Args:
+            tried: What fits a call but for its values, and what was found in it.
+            fitting: How many there are for the signature of the call.
+        """
+        if not tried or fitting < self._limit:
+            return ""
+        seen = [_described(specialization.signature, other) for specialization, other in tried.items()]
+        line, _, found = seen[-1]
+        values = ", ".join(dict.fromkeys([*(value for _, value, _ in seen), found]))
+        return _TOO_MANY.format(line=line, values=values, count=fitting, limit=self._limit)
 
     def _learn_assert(
         self, unmet: tuple[RuntimeAssert, list[Any]], earlier: Sequence[tuple[RuntimeAssert, list[Any]]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import gc
 import warnings
 import weakref
@@ -418,13 +419,26 @@ def test_nothing_is_kept_of_a_call_that_found_another_value() -> None:
         gc.enable()
 
 
-def test_too_many_values_are_refused_by_line() -> None:
-    compiled = aot_compile(lambda x: x * int(x.sum()), values_limit=3)  # here
-    for n in range(3):
-        compiled(ones(n))
-    with pytest.raises(DataDependentError, match=r"(?s)differs from call to call.*3 are compiled for.*# here"):
-        compiled(ones(7))
-    assert torch.equal(compiled(ones(2)), ones(2) * 6)
+TOO_MANY: dict[str, Any] = {
+    "a number": lambda x: x * int(x.sum()),
+    "a branch": lambda x: x * [2, 3, 5, 7, 11, 13, 17][int(x.sum()) % 7],
+    "a loop": lambda x: functools.reduce(lambda y, _: y.roll(1) + 1, range(int(x.sum())), x),
+    "a key": lambda x: x * {n: n + 1 for n in range(99)}[int(x.sum())],
+    "a write": lambda x: (x.add_(int(x.sum())), x * 2)[1],
+}
+
+
+@pytest.mark.parametrize("program", TOO_MANY.values(), ids=TOO_MANY)
+def test_for_more_values_than_allowed_the_function_itself_runs_and_says_so_once(program: Any) -> None:
+    compiled = aot_compile(program, values_limit=3)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for n in (0, 1, 2, 7, 8, 2, 9, 0):
+            ours, theirs = ones(n), ones(n)
+            assert torch.equal(compiled(ours), program(theirs)) and torch.equal(ours, theirs)
+    (warning,) = [str(each.message) for each in told]
+    assert "differs from call to call; 3 are compiled for" in warning and "test_looks.py" in warning
+    assert len(compiled.recompiles) == 2
 
 
 def test_a_value_that_is_never_the_same_is_refused() -> None:
