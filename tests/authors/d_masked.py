@@ -30,7 +30,7 @@ def _(op, *args, **kwargs):
     return Masked(out, torch.stack(masks).all(0))
 
 
-@Masked.implements(sa.ops.reductions - {aten.linalg_vector_norm})
+@Masked.implements(sa.ops.reductions - {aten.linalg_vector_norm, aten.max.dim, aten.min.dim})
 def _(op, x, *args, **kwargs):
     filled = x.values.masked_fill(~x.mask, NEUTRAL[op.overloadpacket])  # of others, nobody has said what they are
     out = op(filled, *args, **kwargs)

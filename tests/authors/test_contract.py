@@ -29,11 +29,11 @@ OF_ANOTHER_UNIT = (
 
 NOT_OFFERED = {
     "c_lora": OTHER_SIZES,
-    "d_masked": {*OTHER_SIZES, "x.max(-1)", "export", UNUSED},
+    "d_masked": {*OTHER_SIZES, "export", UNUSED},
     "e_jagged": {*OTHER_SIZES, UNUSED},
     "f_sparse": OTHER_SIZES,
     "b_nf4": {"export"},
-    "i_float8": {"own values"},  # no scale of no values
+    "i_float8": set(),
     "g_units": {
         *("x + dense", "dense - x", "x.add_(dense)", "cat with dense", "where", "x.mul_(x)"),  # the unit differs
         *("x.add_(dense) in inference mode", "x.sub_(dense, alpha=2)", "x.clamp_(max=0.25)", "dense.copy_(x)"),

@@ -211,14 +211,18 @@ def suspects(runs: Sequence[Run]) -> list[tuple[Method, float]]:
     return [(replace(method, suspicious=most[method][1]), most[method][0]) for method in order]
 
 
-_REFUSALS = (NotImplementedError, SubclassAotError)
-"""Errors that refuse an operator by name, wherever they are raised."""
+_REFUSALS = (NotImplementedError, SubclassAotError, KeyError)
+"""Errors that refuse an operator by name, wherever they are raised; a table of the class may not have it."""
 
 _OF_RESULTS = (InnerTensorError, RuleResultError)
 """Errors of this library that say what is wrong in what a class makes."""
 
 
-def slip_of(error: BaseException, cls: type) -> str | None:
+_SLIPS = (AttributeError, NameError, TypeError, ZeroDivisionError)
+"""Errors that nobody raises to refuse an operator."""
+
+
+def slip_of(error: BaseException, cls: type, is_drawn: bool = False) -> str | None:
     """Returns what an error says of a mistake in the class: what its code ran into, and did not raise by name.
 
     A class refuses an operator by a `raise` or an `assert` of its own, and by any `NotImplementedError`. What torch
@@ -227,6 +231,8 @@ def slip_of(error: BaseException, cls: type) -> str | None:
     Args:
         error: What was raised.
         cls: The class.
+        is_drawn: Whether the arguments were drawn: those that a class does not serve it may refuse by any error but
+            those of `_SLIPS`.
 
     Returns:
         One line; None for what the class refuses, and for what is raised without its code.
@@ -237,7 +243,8 @@ def slip_of(error: BaseException, cls: type) -> str | None:
         return f"{rule}{first_line(error)}"
     walked = list(walk_tb(error.__traceback__))
     frames = [(known[frame.f_code], line) for frame, line in walked if frame.f_code in known]
-    if not frames or _is_refusal(error, cls):
+    is_own = bool(frames) and walked[-1][0].f_code in known
+    if not frames or _is_refusal(error, cls) or (is_drawn and not (is_own and isinstance(error, _SLIPS))):
         return None
     method, line = frames[-1]
     if method.name == "__torch_function__" and walked[-1][0].f_code not in known:

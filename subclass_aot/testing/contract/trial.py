@@ -309,7 +309,7 @@ class Trial:
             self.commutes(what, program)
         except Exception as error:
             pass_on_interruption(error)
-            slip = slip_of(error, self.cls)
+            slip = slip_of(error, self.cls, is_drawn=True)
             if slip is None:
                 raise
             raise BrokenClause(f"{what}: {slip}") from None
