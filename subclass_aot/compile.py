@@ -101,7 +101,8 @@ def aot_compile(  # noqa: PLR0913  # its options
         values: What becomes of a program that reads values, as in `if x.sum() > 0`. `"check"`: it is compiled for
             the values of the call, and later calls check theirs before anything else happens. Numbers that are seen to
             differ are symbols from then on. `"refuse"`: such a program is an error.
-        values_limit: For how many sets of values one signature is compiled at the most.
+        values_limit: For how many sets of values one signature is compiled at the most; for others the function
+            itself runs, and a warning says so.
 
     Returns:
         A callable that behaves as `fn`, with `explain()`, `source` and `recompiles`.

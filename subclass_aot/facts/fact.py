@@ -179,7 +179,7 @@ HOLDS = "so"
 
 @dataclass(frozen=True, slots=True)
 class Assumed:
-    """Whether an assumption holds.
+    """Says of an assumption whether it holds.
 
     Attributes:
         holds: Whether it does.

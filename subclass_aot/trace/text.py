@@ -82,7 +82,8 @@ def _written_out(cls: Any, name: str, torchs: Callable[..., Any]) -> Callable[..
 
 
 def _is_of_program(frame: FrameType) -> bool:
-    """Returns whether a frame runs code of the program; what `dataclass` generates is of the module of the class."""
-    if frame.f_code.co_filename != "<string>":
+    """Returns whether a frame runs code of the program; what was generated or typed in is of the module it runs in."""
+    file = frame.f_code.co_filename
+    if not file.startswith("<"):
         return is_user_code(frame.f_code)
-    return str(frame.f_globals.get("__name__")).partition(".")[0] not in NO_PROGRAM
+    return not is_own(frame) and str(frame.f_globals.get("__name__")).partition(".")[0] not in NO_PROGRAM

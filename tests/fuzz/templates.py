@@ -11,6 +11,7 @@ EXPRESSIONS = (
     "torch.nn.functional.dropout({0})", "torch.rand_like({0}) * {0}",
     "torch.nn.functional.layer_norm({0}, {0}.shape[-1:])",
     "torch.ones_like({0}) * {0}", "torch.nn.functional.linear({0}, {1})", "{0} * torch.arange(1, 1 + {0}.shape[-1])",
+    "{0} * len(str(list({0}.shape)))", "{0} / len(repr(tuple({0}.shape)))",
 )  # fmt: skip
 """What computes a value."""
 
@@ -18,6 +19,7 @@ VIEWS = (
     "{0}.t()", "{0}.transpose(0, -1)", "{0}.view(-1)", "{0}.reshape(-1)", "{0}.unsqueeze(0)", "{0}.squeeze(0)",
     "{0}[0]", "{0}[..., 1:]", "{0}[1:]", "{0}.expand(2, *{0}.shape)", "{0}.detach()", "{0}.view_as({0})",
     "{0}.unbind()[-1]", "{0}.split(1)[0]", "{0}.chunk(2, -1)[-1]", "{0}.diagonal()", "{0}.movedim(0, -1)",
+    "{0}[{0}.shape[0] - 1]", "{0}[..., {0}.shape[-1] - 1]",
 )  # fmt: skip
 """What computes nothing."""
 

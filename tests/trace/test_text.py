@@ -103,6 +103,16 @@ def test_what_is_made_of_numbers_has_no_symbols(write: Any) -> None:
             assert list(map(type, found)) == list(map(type, expected))
 
 
+@pytest.mark.parametrize("file", ["<string>", "<ipython-input-1-abc>", "<program>", "<stdin>", "/tmp/cell.py"])
+def test_code_that_was_typed_in_or_generated(file: str) -> None:
+    names: dict[str, Any] = {}
+    exec(compile("def program(x): return x * len(str(list(x.shape))), repr(tuple(x.shape))", file, "exec"), names)
+    compiled = aot_compile(names["program"])
+    for rows in (4, 5, 12):
+        ours, theirs = compiled(torch.ones(rows)), names["program"](torch.ones(rows))
+        assert torch.equal(ours[0], theirs[0]) and ours[1] == theirs[1]
+
+
 def test_torch_has_the_symbol() -> None:
     trace = trace_joint(lambda x: (_OF_TORCH["text_of"](x.shape[0]), x * x.shape[0]), four_rows())
     (text,) = trace.signature.outcome.literals

@@ -35,16 +35,16 @@ _WITHOUT: dict[Any, Any] = {
 """By operators that take a generator, the same without one. Not each torch has all."""
 
 
-def _by_default(without: Callable[..., Any], *args: Any, generator: torch.Generator | None, **kwargs: Any) -> Any:
+def _if_none_is_given(without: Callable[..., Any], *args: Any, generator: torch.Generator | None, **kwargs: Any) -> Any:
     return NotImplemented if generator is not None else without(*args, **kwargs)
 
 
-def _size(without: Callable[..., Any], *args: Any, generator: torch.Generator | None = None, **kwargs: Any) -> Any:
+def _shape(without: Callable[..., Any], *args: Any, generator: torch.Generator | None = None, **kwargs: Any) -> Any:
     return without(*args, **kwargs)
 
 
-DRAWS: dict[Any, Callable[..., Any]] = {func: partial(_by_default, other) for func, other in _WITHOUT.items()}
+DRAWS: dict[Any, Callable[..., Any]] = {func: partial(_if_none_is_given, other) for func, other in _WITHOUT.items()}
 """Forms of draws that are given no generator."""
 
 for _func, _other in _WITHOUT.items():
-    register_meta(_func)(partial(_size, _other))
+    register_meta(_func)(partial(_shape, _other))

@@ -225,8 +225,9 @@ _SLIPS = (AttributeError, NameError, TypeError, ZeroDivisionError)
 def slip_of(error: BaseException, cls: type, is_drawn: bool = False) -> str | None:
     """Returns what an error says of a mistake in the class: what its code ran into, and did not raise by name.
 
-    A class refuses an operator by a `raise` or an `assert` of its own, and by any `NotImplementedError`. What torch
-    raises where the code of the class calls it is no refusal: dense tensors do what is tried.
+    A class refuses an operator by a `raise` or an `assert` of its own, by a lookup in a table that has it not, and by
+    any `NotImplementedError`. What torch raises where the code of the class calls it is no refusal: dense tensors do
+    what is tried.
 
     Args:
         error: What was raised.
