@@ -135,7 +135,7 @@ class Source:
         text = str(self)
         filename = f"<subclass_aot {what} {next(_serial)}: {self.name}>"
         namespace = dict(self.globals)
-        namespace["__name__"] = "subclass_aot.generated"
+        namespace["__name__"] = "subclass_aot.generated" if what == "generated" else what  # a program is the user's
         exec(compile(text, filename, "exec"), namespace)
         function: Callable[..., Any] = namespace.pop(self.name)
         function.__source__ = text  # type: ignore[attr-defined]
