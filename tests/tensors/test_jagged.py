@@ -42,7 +42,14 @@ EXPECTED = {
     **{(27, f"x.{name}"): "padding is left out" for name in ("sum(0)", "sum(-1)", "sum() * 2")},
     **{(27, name): "a comparison with nan is no nan" for name in ("where", "x > 0")},
     (27, "drawn calls"): "padding is left out, and a comparison with nan is no nan",
-    (23, "x.zero_()"): "padding is not written",
+    **{
+        (23, f"x.{op}{where}"): "padding is not written"
+        for op in ("zero_()", "fill_(0.5)")
+        for where in ("", " in inference mode")
+    },
+    (23, "dense.copy_(x)"): "padding is read, as nan",
+    (25, "where in inference mode"): "a comparison with nan is no nan",
+    (27, "other forms"): "padding is left out, and a comparison with nan is no nan",
     (26, "random"): "nan is no random number",
     (28, "unused input"): "zeros of a gradient have the structure",
 }
@@ -51,13 +58,60 @@ NOT_OFFERED = {
     *[(32, f"{compiler}: unused result") for compiler in ("aot_compile", "torch.compile")],
     *[
         (22, f"x.{view}")
-        for view in ("transpose(0, -1)", "unsqueeze(0)", "view(-1)", "split(1)", "chunk(2)", "unbind(0)")
+        for view in (
+            "transpose(0, -1)",
+            "mT",
+            "permute(...)",
+            "movedim(0, -1)",
+            "unsqueeze(0)",
+            "unsqueeze(-1)",
+            "squeeze()",
+            "view(-1)",
+            "flatten()",
+            "unflatten(0, ...)",
+            "expand(2, ...)",
+            "unfold(0, 2, 1)",
+            "diagonal()",
+            "split(1)",
+            "split(2, -1)",
+            "split([1, ...])",
+            "tensor_split(3)",
+            "chunk(2)",
+            "chunk(2, -1)",
+            "unbind(0)",
+            "unbind(-1)",
+            "narrow(0, 0, 1)",
+            "narrow(-1, 1, 2)",
+            "select(-1, -1)",
+        )
     ],
-    *[(22, f"x{view}") for view in ("[:1]", "[..., 1:]", "[..., :half]", "[0]", "[:1].squeeze(0)")],
-    *[(22, f"x.{view}") for view in ("narrow(0, 0, 1)", "expand(2, ...)")],
+    *[
+        (22, f"x[{index}]")
+        for index in (
+            ":1",
+            "1:-1",
+            "-2:",
+            "100:",
+            "::2",
+            "1::2",
+            "..., 1:",
+            "..., :half",
+            "..., ::2",
+            "..., -3:-1",
+            "0",
+            "-1",
+        )
+    ],
+    (22, "x[:1].squeeze(0)"),
     *[(23, f"write to {what}") for what in ("one row", "some columns", "some columns, larger", "one element")],
     *[(23, f"write to a {what} view") for what in ("transposed", "flat")],
-    *[(23, "x.copy_(dense)"), (24, "empty_like"), (24, "new_zeros"), (38, "load_state_dict of dense")],
+    *[(23, f"x.copy_(dense){where}") for where in ("", " in inference mode")],
+    *[
+        (25, f"{name} in inference mode")
+        for name in ("x @ x.T", "x @ dense", "dense @ x", "x.reshape(-1)", "x.softmax(-1)", "x[index]")
+    ],
+    *[(32, f"other operand of {product}") for product in ("x @ y", "y @ x")],
+    *[(24, "empty_like"), (24, "new_zeros"), (38, "load_state_dict of dense")],
     *[(27, f"x.{name}") for name in ("mean()", "max(-1)", "softmax(-1)", "reshape(-1)")],
     *[(27, name) for name in ("x @ x.T", "x @ dense", "dense @ x", "cat", "cat with dense", "stack", "x[index]")],
     *[(27, "clone of a view"), (27, "equal")],

@@ -28,7 +28,12 @@ def lora(seed: int = 0, base: str = "dense") -> LoraWeight:
 
 
 NOT_OFFERED = {
-    *[(23, f"x.{op}") for op in ("mul_(2)", "add_(dense)", "zero_()", "copy_(dense)", "copy_(x)")],
+    *[(23, f"x.{op}") for op in ("copy_(x)", "mul_(x)", "div_(3)", "clamp_(max=0.25)", "sub_(dense, alpha=2)")],
+    *[
+        (23, f"x.{op}{where}")
+        for op in ("mul_(2)", "add_(dense)", "zero_()", "copy_(dense)", "fill_(0.5)")
+        for where in ("", " in inference mode")
+    ],
     *[(23, f"write to {what}") for what in ("one row", "some columns", "some columns, larger", "one element")],
     *[(23, f"write to a {what} view") for what in ("transposed", "flat")],
     *[(23, "out="), (24, "empty_like"), (24, "new_zeros"), (26, "random"), (38, "load_state_dict of dense")],
