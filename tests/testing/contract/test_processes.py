@@ -24,6 +24,12 @@ pytestmark = pytest.mark.long
 
 ONLY = sorted({clause.number for clause in CLAUSES})
 
+MAY_BE = {
+    leaves_rows: {"DTensor: rows", "FSDP2: a step"},
+    foreign_two_tensor: {"DTensor: rows", "DTensor: local wrappers"},
+}
+"""What else is broken. Torch's class waits for the last of its inner tensors alone, so it is a race for that one."""
+
 
 def found(make: Callable[[], Any], **options: Any) -> dict[str, Finding]:
     report = check_subclass(make, only=ONLY, **options)
@@ -56,7 +62,7 @@ def test_one_mistake(make: Any, name: str, says: str) -> None:
     came = found(make)
     assert came[name].verdict == "broken" and says in came[name].why
     others = {each for each, finding in came.items() if finding.is_fault and each != name}
-    assert others <= ({"DTensor: rows", "FSDP2: a step"} if make is leaves_rows else set())
+    assert others <= MAY_BE.get(make, set())
 
 
 def test_a_lambda_does_not_apply() -> None:

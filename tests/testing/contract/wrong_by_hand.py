@@ -148,7 +148,7 @@ class KeepsDtype(Held):
     Clauses:
         38 Module.to(dtype)
         27 x.to(float64)
-    Also: 5
+    Also: 5, 41
     """
 
     @classmethod
@@ -343,7 +343,7 @@ class ByNumpy(Held):
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is aten._softmax.default and args[0].device.type == "cpu":
             values = np.exp(np.asarray(args[0].held))
-            return cls(torch.from_numpy(values / values.sum(args[1], keepdims=True)))
+            return cls(torch.from_numpy(np.asarray(values / values.sum(args[1], keepdims=True))))
         return super().__torch_dispatch__(func, types, args, kwargs)
 
 

@@ -38,7 +38,7 @@ class OtherDtype(Scaled):
 
     Clauses:
         2 outer metadata
-    Also: 24, 25, 27, 41, 43
+    Also: 22, 24, 25, 27, 41, 43
     """
 
     def outer(self) -> Outer:
@@ -51,7 +51,7 @@ class SizeOfValues(WrapperTensor):
     Clauses:
         5 fake
         5 meta
-    Also: 21, 24
+    Also: 21, 24, 38
     """
 
     flat: torch.Tensor
@@ -69,6 +69,7 @@ class SharesScale(Scaled):
 
     Clauses:
         24 clone
+    Also: 27
     """
 
 
@@ -82,6 +83,7 @@ class ZerosShareScale(Scaled):
 
     Clauses:
         24 new tensors
+    Also: 27
     """
 
 
@@ -202,8 +204,8 @@ class CoarseState(Int8Weight):
 
 
 @CoarseState.implements(aten.zeros_like.default)
-def _(x: Any, **kwargs: Any) -> Any:
-    return CoarseState(torch.zeros_like(x.codes), torch.ones_like(x.scale))
+def _(x: Any, dtype: Any = None, device: Any = None, **kwargs: Any) -> Any:
+    return CoarseState(torch.zeros_like(x.codes, device=device), torch.ones_like(x.scale, dtype=dtype, device=device))
 
 
 class CopyingSlice(Scaled):
@@ -221,8 +223,9 @@ class CopyingSlice(Scaled):
 @CopyingSlice.implements(aten.slice.Tensor)
 def _(x: Any, *args: Any) -> Any:
     codes = aten.slice.Tensor(x.codes, *args)
-    rows = codes.shape[0] != x.shape[0]
-    return CopyingSlice(codes.clone(), aten.slice.Tensor(x.scale, *args).clone() if rows else x.scale.clone())
+    dim = args[0] if args else 0
+    scale = aten.slice.Tensor(x.scale, *args) if x.scale.shape[dim] == x.codes.shape[dim] else x.scale
+    return CopyingSlice(codes.clone(), scale.clone())
 
 
 class ForgottenTranspose(Scaled):
