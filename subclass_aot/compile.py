@@ -318,8 +318,8 @@ class CompiledFunction(Generic[_P, _R]):
                     self._specializations.use(specialization)
                     return specialization
             self._values.learn(tried, made)
-            if too_many := self._values.too_many(tried, len(fitting)):
-                raise _FailedWithValues(too_many)
+            if why := self._values.why_not_compiled(tried, len(fitting)):
+                raise _FailedWithValues(why)
             restored = (
                 None if self._restored is None else self._restored.fitting(call, self._kept, [*self._specializations])
             )

@@ -92,7 +92,7 @@ class ObjectReader:
             self._found.append(Fact(path, Kind.KEYS, known, of_call, within))
         for i, (key, node) in enumerate(entries):
             is_tensor = isinstance(key, nodes.TensorAt)
-            where = f"{path}[{i}]" if is_tensor or kind in HOOKS else table.path(path, key)
+            where = f"{path}[tensor {i}]" if is_tensor else table.path(holder.path, key, i)
             if isinstance(key, nodes.TensorAt):
                 self._node(f"a key of {where}", key, of_call, f"{within}, {i}")
             at = f"{within}, {key if isinstance(key, str) else i}"  # attributes have no order that counts

@@ -408,11 +408,9 @@ class Objects:
     def _entry(self, position: int, table: Table, number: int, key: Any, value: Any) -> tuple[object, Node]:
         """Notes what stands at a key, or at a position, of a table of an object."""
         holder, key_node = self.holders[position], key
-        path = table.path(holder.path, key)
-        if table.kind in HOOKS:  # each has a number of the process
-            path = f"{holder.path}.{table.kind}[{number}]"
+        path = table.path(holder.path, key, number)
         if isinstance(key, torch.Tensor):
-            key_node = self._node(key, f"a key of {holder.path}", AccessPath(holder.path), holder.pinned)
+            key_node = self._node(key, f"a key of {path}", AccessPath(holder.path), holder.pinned)
         elif isinstance(key, tuple):
             refuse_key(key, holder.path)
         if table.kind == "members" and isinstance(value, torch.Tensor):

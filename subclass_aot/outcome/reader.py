@@ -243,9 +243,7 @@ class Reader:
         leaves, objects, count = len(self.leaves), len(self.objects), len(self.new)
         self.new.append(made)
         recipe = self._note(value, count)
-        made.tables = tuple(
-            (t, tuple((self._key(k, path), self.recipe(v, path + t.step(k))) for k, v in t.read(value))) for t in tables
-        )
+        made.tables = tuple([(table, self._contents(value, table, path)) for table in tables])
         if (leaves, objects) != (len(self.leaves), len(self.objects)) or not self._stays(value):
             if not can_be_made(type(value)):
                 raise TraceError(_NO_PICTURE.format(path=path, kind=type(value).__name__))
@@ -257,6 +255,11 @@ class Reader:
         del self.new[count:]
         self._made[id(value)] = value, Literal(value)
         return Literal(value)
+
+    def _contents(self, value: object, table: Table, path: str) -> tuple[tuple[Recipe, Recipe], ...]:
+        """Returns how keys of a table and what stands there are made."""
+        contents = enumerate(table.read(value))
+        return tuple([(self._key(k, path), self.recipe(v, path + table.step(k, i))) for i, (k, v) in contents])
 
     def _stays(self, value: object) -> bool:
         """Returns whether an object that holds no tensors is the same at each call."""
@@ -365,8 +368,8 @@ class Reader:
                 gone, assigned = [k for k, _ in before], now  # the order is another
             removed = tuple(self._key(k, where) for k in gone)
         recipes = []
-        for key, value in assigned:
-            path = where + table.step(key)
+        for i, (key, value) in enumerate(assigned):
+            path = where + table.step(key, i)
             if table.kind == _torch.modules.PARAMETERS and value is not None:
                 raise MutationError(_NEW_PARAMETER.format(path=path))
             recipes.append((self._key(key, where), self.recipe(value, path)))

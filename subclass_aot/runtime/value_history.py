@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from subclass_aot.errors import DataDependentError, RuntimeAssertError
+from subclass_aot.errors import RuntimeAssertError
 from subclass_aot.graph import Looks
 from subclass_aot.objects import same_constant
 from subclass_aot.runtime.value_checks import OtherValue
@@ -23,11 +23,12 @@ _FAILED_ASSERT = """The program says that {runtime_assert}, and in this call {va
   Your line:  {line}
   The graph was traced for numbers of which it is true. Instead: say it of numbers of which it always is."""
 
-_NOT_THE_SAME = """The traced function reads a value that comes out otherwise each time it is computed.
+_NOT_THE_SAME = """The function itself ran: it reads a value that comes out otherwise each time it is computed.
   Your line:  {line}
   It was {traced} when the call was traced, and {found} when what was compiled for it ran on the same tensors.
-  It may depend on memory that nobody has written, on the order of sums in another compiler, or on another thread.
-  Instead: compute it outside the traced function."""
+  It may depend on memory that nobody has written, on another thread, or on how a compiler rounds that fuses operators.
+  Calls for which nothing is compiled by now are not compiled, if that value decides.
+  Instead: compute it outside the function."""
 
 
 class ValueHistory:
@@ -48,6 +49,7 @@ class ValueHistory:
         self._allowed = allowed
         self._limit = limit
         self._cautious = False
+        self._not_the_same: dict[str, str] = {}  # by line
 
     def looks(self) -> Looks | None:
         """Returns what answers the next trace where it reads values."""
@@ -81,7 +83,6 @@ class ValueHistory:
                 found the same, the values are not the same twice.
 
         Raises:
-            DataDependentError: Values are not the same twice.
             RuntimeAssertError: What the program says of numbers is not so.
         """
         runtime_asserts = [other.value for other in tried.values() if other.position is None]
@@ -98,15 +99,21 @@ class ValueHistory:
         line, expected, found = _described(latest.signature, other)
         for specialization, earlier in list(tried.items())[:-1] if latest in made else ():
             if _expected_and_found(specialization.signature, earlier) == _expected_and_found(latest.signature, other):
-                raise DataDependentError(_NOT_THE_SAME.format(line=line, traced=expected, found=found))
+                self._not_the_same[line] = _NOT_THE_SAME.format(line=line, traced=expected, found=found)
 
-    def too_many(self, tried: Mapping[Any, OtherValue], fitting: int) -> str:
-        """Returns what to say where a signature is compiled for as many sets of values as it may be; else "".
+    def why_not_compiled(self, tried: Mapping[Any, OtherValue], fitting: int) -> str:
+        """Returns why a call is not compiled for its values; "" if it is.
+
+        A value may differ each time it is computed, or a signature be compiled for as many sets as it may be.
 
         Args:
             tried: What fits a call but for its values, and what was found in it.
             fitting: How many there are for the signature of the call.
         """
+        for specialization, other in tried.items():
+            line = _described(specialization.signature, other)[0]
+            if line in self._not_the_same:
+                return self._not_the_same[line]
         if not tried or fitting < self._limit:
             return ""
         seen = [_described(specialization.signature, other) for specialization, other in tried.items()]

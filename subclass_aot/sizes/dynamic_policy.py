@@ -33,7 +33,10 @@ class DynamicPolicy:
         if self.dynamic is False:
             return None
         found = marked_sizes(arguments)
+        paths: set[str] = set()
+        twice: set[str] = set()
         for path, tensor, is_state in tensors_of(arguments):
+            (twice if path in paths else paths).add(path)
             size, stride = tensor.size(), tensor.stride()
             seen_size, seen_stride = self._seen.get(path, ((), ()))
             if len(seen_size) != len(size):  # a tensor of another rank, of which nothing was seen yet
@@ -46,6 +49,8 @@ class DynamicPolicy:
                     changed = {dim for dim, n in enumerate(numbers) if n is None}
                     if changed:
                         table.setdefault(path, set()).update(changed)
+        for path in twice:  # what has the name of another has no symbol, since that would be the symbol of both
+            found.sizes.pop(path, None), found.strides.pop(path, None), found.marked.pop(path, None)
         for path in arguments.changing:
             found.sizes.setdefault(path, set()).add(0)
         return found if found or self.dynamic else None  # with `True`, results may have sizes that depend on data

@@ -14,7 +14,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot.tables.owners import MACHINERY, is_users
-from subclass_aot.tables.table import Table
+from subclass_aot.tables.table import HEAP_TYPE, Table
 
 CONTAINERS = (list, dict, set, deque, OrderedDict, defaultdict)
 """Classes of Python whose objects hold others, and that classes of users derive from."""
@@ -26,9 +26,6 @@ ATOMS = frozenset({int, float, bool, complex, str, bytes, type(None), type, torc
 _NUMBERS = (int, float, complex, str, bytes, frozenset)
 
 _GENERATOR = torch.Generator  # in a trace, another class has its name
-
-_HEAP_TYPE = 1 << 9
-"""In `__flags__`: a class that was made by a class statement."""
 
 _TORCH_DATA = ("torch.optim", "torch.nn", "torch.distributions", "torch.amp", "torch.testing")
 """Modules of torch whose objects are a program's data, such as distributions and optimizers."""
@@ -87,7 +84,7 @@ def is_data(cls: type) -> bool:
 def has_data(cls: type) -> bool:
     """Returns whether attributes of a class are walked: a class statement of the user's, and no class of tensors."""
     kept = (torch.Tensor, enum.Enum, BaseException, tuple)
-    return bool(cls.__flags__ & _HEAP_TYPE) and not issubclass(cls, kept) and is_users(cls.__module__)
+    return bool(cls.__flags__ & HEAP_TYPE) and not issubclass(cls, kept) and is_users(cls.__module__)
 
 
 def can_be_made(cls: type) -> bool:
@@ -95,7 +92,7 @@ def can_be_made(cls: type) -> bool:
     if cls is _GENERATOR:
         return True
     # A class written in C has state that no attribute shows.
-    built_in = [base for base in cls.__mro__ if not base.__flags__ & _HEAP_TYPE]
+    built_in = [base for base in cls.__mro__ if not base.__flags__ & HEAP_TYPE]
     return all(base in (object, *CONTAINERS, types.SimpleNamespace) for base in built_in)
 
 

@@ -6,6 +6,7 @@ Classes of users may override what reads and writes a container. So tables act b
 
 from __future__ import annotations
 
+import enum
 import functools
 import types
 from collections import OrderedDict, defaultdict, deque
@@ -42,6 +43,9 @@ Kind = (
 
 Contents = list[tuple[Any, Any]]
 """Names, keys or positions, and what stands there."""
+
+HEAP_TYPE = 1 << 9
+"""In `__flags__`: a class that was made by a class statement."""
 
 UNSEEN = frozenset[object]()
 """Among what is watched: something of which no comparison by identity shows that it is unchanged."""
@@ -223,12 +227,20 @@ class Table:
         for key, value in contents:
             methods.__setitem__(mapping, key, value)
 
-    def step(self, key: object) -> str:
-        """Returns how a path goes on from the holder to what stands at `key`."""
-        return f"::{key}" if self.kind in ("cells", "globals") else self.path("", key)
+    def step(self, key: object, number: int = 0) -> str:
+        """Returns how a path goes on from the holder to what stands at a key, which is the `number`th of the table."""
+        return f"::{key}" if self.kind in ("cells", "globals") else self.path("", key, number)
 
-    def path(self, holder: str, key: object) -> str:
-        """Returns where the user finds what stands at `key`, by the path of the holder."""
+    def path(self, holder: str, key: object, number: int = 0) -> str:
+        """Returns where the user finds what stands at a key: no two of one holder have one path.
+
+        Args:
+            holder: The path of the holder.
+            key: The key. Hooks have numbers of the process for keys; tensors, modules and the like have no names.
+            number: The position of the key in the table.
+        """
+        if self.kind in HOOKS:
+            return f"{holder}.{self.kind}[{number}]"
         if self.kind in _NAMED:
             return f"{holder}.{key}"
         match self.kind:
@@ -236,7 +248,9 @@ class Table:
                 return str(key) if self.module is None else f"{self.module}.{key}"
             case "keys":
                 return f"{holder}.keys()[{key}]"
-        return f"{holder}[{key!r}]" if not isinstance(key, torch.Tensor) else f"{holder}[a tensor]"
+        if isinstance(key, torch.Tensor):
+            return f"{holder}[tensor {number}]"
+        return f"{holder}[{key!r}]" if _has_name(key) else f"{holder}[{type(key).__name__} {number}]"
 
     @staticmethod
     def refill(holder: object, values: list[Any]) -> None:
@@ -321,3 +335,12 @@ def _cells(function: object) -> Sequence[tuple[str, types.CellType]]:
             continue
         found.append((name, cell))
     return found
+
+
+def _has_name(key: object) -> bool:
+    """Returns whether the text of a key of a dict tells it from others: not so of what is compared by identity."""
+    if isinstance(key, type | enum.Enum):
+        return True
+    cls = type(key)
+    is_made = cls.__flags__ & HEAP_TYPE or isinstance(key, types.FunctionType)
+    return not (is_made and cls.__eq__ is object.__eq__)

@@ -239,7 +239,53 @@ def _trained(make: Callable[[Any], torch.optim.Optimizer]) -> State:
     return run, told
 
 
+def stepping(make: Callable[[Any], torch.optim.Optimizer]) -> State:
+    """A step alone: the parameters have one rank and several sizes, and so has what stands at them as keys."""
+    parameters = [nn.Parameter(torch.ones(n, 2)) for n in (2, 3, 3, 1)]
+    optimizer = make(parameters)
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        optimizer.step()
+        return x * 2
+
+    def told() -> Any:
+        for p in parameters:
+            p.grad = p.detach() / 3
+        return [*optimizer.state.values()], [p.detach().clone() for p in parameters]
+
+    return run, told
+
+
+class Named:
+    """A key that is compared by identity, and says nothing of itself."""
+
+    def __repr__(self) -> str:
+        return "Named"
+
+
+def by_several(*keys: Any) -> State:
+    """State of several sizes that stands at keys whose texts may be equal."""
+    state: dict[Any, Any] = {}
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        for n, key in enumerate(keys):
+            state[key] = state.get(key, torch.zeros(2 + n, 2)) + x
+        return torch.cat([state[key] for key in keys]).sum(0)
+
+    return run, lambda: [*state.values()]
+
+
 PROGRAMS: dict[str, Callable[[], State]] = {
+    "a step of SGD": lambda: stepping(lambda parameters: torch.optim.SGD(parameters, 0.1, momentum=0.9)),
+    "a step of Adam": lambda: stepping(torch.optim.Adam),
+    "a step of Adagrad": lambda: stepping(torch.optim.Adagrad),
+    "a step of RMSprop": lambda: stepping(lambda parameters: torch.optim.RMSprop(parameters, momentum=0.9)),
+    "a step of an optimizer of one's own": lambda: stepping(Momentum),
+    "several objects": lambda: by_several(Named(), Named()),
+    "several tensors": lambda: by_several(torch.ones(2), torch.ones(2), torch.ones(3)),
+    "several modules": lambda: by_several(nn.ReLU(), nn.ReLU()),
+    "several functions": lambda: by_several(lambda: 1, lambda: 2),
+    "several names": lambda: by_several("a", 1, True, None, (1, "a"), nn.ReLU, torch.float32),
     "a number": counted,
     "a tensor that is assigned": reassigned,
     "a list": appended,

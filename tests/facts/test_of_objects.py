@@ -52,6 +52,6 @@ def test_modules_with_their_tables_and_how_hooks_run() -> None:
 
 def test_a_key_that_is_a_tensor_and_a_set_of_objects() -> None:
     found = facts({torch.ones(1): 1, "b": 2})
-    assert found["a key of it[0]", Kind.STANDS] == "a tensor" and found["it['b']", Kind.VALUE] == Constant(2)
+    assert found["a key of it[tensor 0]", Kind.STANDS] == "a tensor" and found["it['b']", Kind.VALUE] == Constant(2)
     one = Named()
     assert facts({3, one})["it", Kind.IDENTITY] == tuple(sorted(map(id, {3, one})))

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from subclass_aot import aot_compile, trace_joint
-from subclass_aot.errors import DataDependentError, RuntimeAssertError
+from subclass_aot.errors import RuntimeAssertError
 from subclass_aot.graph.looks import Look
 from subclass_aot.runtime import OtherValue, ValueHistory
 from subclass_aot.signature import Assumptions, JointSignature
@@ -61,17 +61,22 @@ def test_a_specialization_that_expects_what_was_found_may_fit() -> None:
 
 def test_of_more_values_than_allowed_it_says_which_were_seen() -> None:
     tried = {specialization(("x.py:3", value)): OtherValue(0, 5) for value in (1, 2)}
-    assert history(limit=3).too_many(tried, 2) == history(limit=2).too_many({}, 2) == ""
-    told = history(limit=2).too_many(tried, 2)
+    assert history(limit=3).why_not_compiled(tried, 2) == history(limit=2).why_not_compiled({}, 2) == ""
+    told = history(limit=2).why_not_compiled(tried, 2)
     assert "2 are compiled for" in told and "x.py:3" in told and "Its values: 1, 2, 5" in told
 
 
-def test_a_value_that_comes_out_otherwise_each_time_is_refused() -> None:
+def test_for_a_value_that_comes_out_otherwise_each_time_nothing_more_is_compiled() -> None:
     tried = {specialization(("x.py:3", 1)): OtherValue(0, 5), specialization(("x.py:3", 1)): OtherValue(0, 5)}
-    history().learn(tried)  # two of other calls: one of its sizes, and one that knows them as symbols
-    with pytest.raises(DataDependentError, match="comes out otherwise each time") as error:
-        history().learn(tried, made=[[*tried][-1]])
-    assert "It was 1 when the call was traced, and 5 when" in str(error.value)
+    known = history()
+    known.learn(tried)  # two of other calls: one of its sizes, and one that knows them as symbols
+    assert known.why_not_compiled(tried, 2) == ""
+    known.learn(tried, made=[[*tried][-1]])
+    told = known.why_not_compiled(tried, 2)
+    assert "comes out otherwise each time" in told
+    assert "It was 1 when the call was traced, and 5 when" in told
+    assert known.why_not_compiled({specialization(("x.py:3", 7)): OtherValue(0, 5)}, 1) == told, "of later calls, too"
+    assert known.why_not_compiled({specialization(("x.py:4", 7)): OtherValue(0, 5)}, 1) == "", "another line"
 
 
 def test_reasons_name_the_line_and_both_values() -> None:

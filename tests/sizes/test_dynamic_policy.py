@@ -55,3 +55,20 @@ def test_marks(dynamic: bool | None, expected: Any) -> None:
     x = torch.ones(4, 3)
     mark_dynamic(x, 1)
     assert sizes(DynamicPolicy(dynamic), x) == expected
+
+
+def test_two_tensors_of_one_name_have_no_symbols() -> None:
+    class Same:
+        def __eq__(self, other: object) -> bool:
+            return self is other
+
+        __hash__ = object.__hash__
+
+        def __repr__(self) -> str:
+            return "same"
+
+    for policy in (DynamicPolicy(None), DynamicPolicy(True)):
+        for n in (4, 6):
+            state = {Same(): torch.ones(n, 3), Same(): torch.ones(n + 1, 3)}
+            found = sizes(policy, torch.ones(n), fn=lambda x, state=state: state)
+        assert found == {"args[0]": {0}}

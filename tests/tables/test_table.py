@@ -107,11 +107,17 @@ def test_limits_of_containers(value: Any, limit: Any) -> None:
         (Table("cells"), "x", "::x"),
         (Table("keys"), 2, ".keys()[2]"),
         (Table("items"), "k", "['k']"),
-        (Table("items"), torch.ones(1), "[a tensor]"),
+        (Table("items"), torch.ones(1), "[tensor 2]"),
+        (Table("items"), torch.nn.ReLU(), "[ReLU 2]"),
+        (Table("items"), torch.nn.ReLU, "[<class 'torch.nn.modules.activation.ReLU'>]"),
+        (Table("items"), lambda: None, "[function 2]"),
+        (Table("items"), None, "[None]"),
+        (Table("items"), ("a", 1), "[('a', 1)]"),
+        (Table("items"), torch.float32, "[torch.float32]"),
     ],
 )
 def test_steps_of_paths(table: Table, key: Any, step: str) -> None:
-    assert table.step(key) == step
+    assert table.step(key, 2) == step
 
 
 def test_an_empty_cell_holds_nothing() -> None:
