@@ -383,12 +383,13 @@ class Recorder(Stream):
         """Returns the argument of a node that means a value: nodes for leaves, real tensors and symbolic numbers.
 
         Raises:
-            LookupError: A leaf belongs to another trace.
+            UnknownTensorError: A leaf belongs to another trace.
+            Retrace: It is, or is part of, the gradient of an input.
         """
         kind = type(value)
         if kind is MetaTensor:
             if value.meta_tag not in self.nodes:
-                raise UnknownTensorError(UNKNOWN_LEAF)
+                raise Retrace(with_grad=True) if is_gradient(value) else UnknownTensorError(UNKNOWN_LEAF)
             return value.meta_tag
         if kind is list or kind is tuple:
             return [self.node_of(v) for v in value]

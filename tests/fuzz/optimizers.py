@@ -46,14 +46,19 @@ class DrawnOptimizer:
         lines: What a step does with each parameter.
         wraps: For each parameter, whether it is a wrapper.
         calls: How many steps are made.
+        rows: For each parameter, how many rows it has.
+        is_alone: Whether the step alone is compiled, and the gradients are there before it.
     """
 
     lines: tuple[str, ...]
     wraps: tuple[bool, ...]
     calls: int = 3
+    rows: tuple[int, ...] = (2, 2, 2)
+    is_alone: bool = False
 
     def __repr__(self) -> str:
-        return f"wraps={self.wraps}, {self.calls} steps\n" + "\n".join((BEGIN, *self.lines))
+        kind = f"wraps={self.wraps}, rows={self.rows}, is_alone={self.is_alone}, {self.calls} steps"
+        return "\n".join((kind, BEGIN, *self.lines))
 
     @functools.cached_property
     def step(self) -> Callable[..., None]:
@@ -64,8 +69,8 @@ class DrawnOptimizer:
             source.line(line)
         return source.build("program")
 
-    def make(self) -> tuple[Callable[[torch.Tensor], torch.Tensor], Callable[[], Any]]:
-        """A step of training, and what tells the state."""
+    def make(self) -> tuple[Callable[[torch.Tensor], Any], Callable[[torch.Tensor], Any], Callable[[], Any]]:
+        """What is done before a step, a step, and what tells the state."""
         step = self.step
 
         class Drawn(torch.optim.Optimizer):
@@ -86,20 +91,27 @@ class DrawnOptimizer:
 
         generator = torch.Generator().manual_seed(1)
         parameters = []
-        for wraps in self.wraps:
-            values = [torch.rand(2, 2, generator=generator) for _ in range(2)]
+        for wraps, rows in zip(self.wraps, self.rows, strict=False):
+            values = [torch.rand(rows, 2, generator=generator) for _ in range(2)]
             parameters.append(torch.nn.Parameter(TwoTensor(*values) if wraps else values[0]))
         optimizer = Drawn(parameters)
 
-        def train(x: torch.Tensor) -> torch.Tensor:
+        def backward(x: torch.Tensor) -> torch.Tensor:
             optimizer.zero_grad()
             loss: Any = sum((p * x).sin().sum() for p in parameters)
             loss.backward()
-            optimizer.step()
             result: torch.Tensor = loss.detach()
             return result
 
-        return train, lambda: (parameters, [*optimizer.state.items()], [*optimizer.counts.items()], optimizer.total)
+        def train(x: torch.Tensor) -> torch.Tensor:
+            result = x * 2 if self.is_alone else backward(x)
+            optimizer.step()
+            return result
+
+        def told() -> Any:
+            return parameters, [*optimizer.state.items()], [*optimizer.counts.items()], optimizer.total
+
+        return backward if self.is_alone else lambda x: None, train, told
 
 
 def check_optimizer(drawn: DrawnOptimizer, compile: Callable[..., Any] = aot_compile) -> None:
@@ -128,9 +140,10 @@ def check_optimizer(drawn: DrawnOptimizer, compile: Callable[..., Any] = aot_com
 
 
 def _run(drawn: DrawnOptimizer, compile: Callable[..., Any]) -> list[list[Any]]:
-    train, told = drawn.make()
+    before, train, told = drawn.make()
     compiled = compile(train)
-    return [_flattened((compiled(torch.full((), 1.0 + i)), told())) for i in range(drawn.calls)]
+    xs = [torch.full((), 1.0 + i) for i in range(drawn.calls)]
+    return [_flattened((before(x), compiled(x), told())) for x in xs]
 
 
 def _flattened(value: Any) -> list[Any]:
@@ -148,5 +161,6 @@ def _flattened(value: Any) -> list[Any]:
 def optimizers(draw: st.DrawFn) -> DrawnOptimizer:
     """Optimizers, most of which run without an error."""
     lines = draw(st.lists(st.sampled_from(LINES), min_size=1, max_size=6))
-    wraps = draw(st.lists(st.sampled_from([False, False, True]), min_size=1, max_size=2))
-    return DrawnOptimizer(tuple(lines), tuple(wraps), draw(st.integers(2, 4)))
+    wraps = draw(st.lists(st.sampled_from([False, False, True]), min_size=1, max_size=3))
+    rows = draw(st.tuples(*[st.integers(1, 3)] * 3))
+    return DrawnOptimizer(tuple(lines), tuple(wraps), draw(st.integers(2, 4)), rows, draw(st.booleans()))

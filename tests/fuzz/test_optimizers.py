@@ -44,6 +44,12 @@ def test_each_line_runs_in_eager_mode(text: str, wraps: bool) -> None:
     assert len(called) == 1
 
 
+@pytest.mark.parametrize("wraps", [False, True])
+def test_a_step_alone_over_parameters_of_several_sizes(wraps: bool) -> None:
+    lines = ("state['mean'] = state['mean'] * 0.5 + g", "p.sub_(state['mean'] * 0.1)")
+    check_optimizer(DrawnOptimizer(lines, (wraps,) * 3, rows=(2, 3, 1), is_alone=True))
+
+
 def test_behind_torch_compile(fresh_dynamo: None) -> None:
     lines = ("state['mean'] = state['mean'] * 0.5 + g", "p.sub_(state['mean'] * 0.1)", "self.counts[p]['n'] += 1")
     check_optimizer(DrawnOptimizer(lines, (False, True)), captured)
