@@ -44,7 +44,7 @@ def parameter(made_of: str) -> torch.nn.Parameter:
         case _:
             value = TwoTensor(TwoTensor(x, x + 1), TwoTensor(x * 2, x + 3))
     p = torch.nn.Parameter(value)
-    (p * p).sum().backward()  # type: ignore[no-untyped-call]
+    (p * p).sum().backward()
     return p
 
 
@@ -61,7 +61,8 @@ def leaves(tree: Any) -> list[torch.Tensor]:
 
 def outcome(made_of: str, program: Callable[..., Any], compile: Callable[[Any], Any]) -> list[Any]:
     """What three calls return and leave behind, and which of it is the gradient itself."""
-    p, kept, found = parameter(made_of), {}, []
+    kept: Kept = {}
+    p, found = parameter(made_of), []
 
     def run(x: torch.Tensor) -> Any:
         return program(p, kept, x)
