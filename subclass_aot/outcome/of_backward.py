@@ -385,7 +385,10 @@ class _BackwardReader(Reader):
 
 def retains_grad(tensor: torch.Tensor) -> bool:
     """Returns whether a tensor that is no leaf of autograd's graph is to have a `.grad` after backward."""
-    return tensor.requires_grad and not tensor.is_leaf and tensor.retains_grad
+    try:
+        return tensor.requires_grad and not tensor.is_leaf and tensor.retains_grad
+    except RuntimeError:  # a view that autograd could not regenerate after a write
+        return False
 
 
 def _table_of_new(tensor: torch.Tensor) -> Table:

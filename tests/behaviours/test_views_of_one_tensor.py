@@ -471,3 +471,36 @@ def test_parts_that_were_made_in_inference_mode(mode: str) -> None:
         for run in (program, aot_compile(program)):
             with pytest.raises(RuntimeError, match="Inplace update to inference tensor outside InferenceMode"):
                 run(*parts)
+
+
+def given_up(x: Any, cut: Any, reads: bool, kept: dict[str, Any]) -> Any:
+    """Makes a view without autograd, and writes its base with it: autograd gives the view up, and its values stay."""
+    with torch.no_grad():
+        view = cut(x)
+    if not reads or x.sum() > -1:
+        x.mul_(0.5)
+    kept["view"] = view
+    return view, x * 2
+
+
+@pytest.mark.parametrize("reads", [False, True])
+@pytest.mark.parametrize("is_input", [False, True])
+@pytest.mark.parametrize(
+    "cut",
+    [lambda x: x.t(), lambda x: x[1:], lambda x: x.view(-1), lambda x: x.diagonal(), lambda x: x.expand(2, 3, 3)],
+    ids=["t", "slice", "view", "diagonal", "expand"],
+)
+def test_a_view_that_autograd_gives_up(cut: Any, is_input: bool, reads: bool) -> None:
+    found = []
+    for compile in (lambda program: program, aot_compile):
+        kept: dict[str, Any] = {}
+        leaf = torch.arange(9.0).view(3, 3).requires_grad_()
+        run = compile(lambda x, kept=kept: given_up(x if is_input else x * 1, cut, reads, kept))
+        for _ in range(2):
+            x = leaf * 3
+            view, result = run(x)
+            (gradient,) = torch.autograd.grad(result.sum(), leaf)
+            values = view.detach().clone(), kept["view"].detach().clone(), result.detach(), gradient
+            found.append((values, kept["view"] is view))
+    for (ours, same), (theirs, expected) in zip(found[2:], found[:2], strict=True):
+        assert all(map(torch.equal, ours, theirs)) and same == expected
