@@ -65,6 +65,11 @@ def _check(
             raise RuntimeError(f"non-positive {name} is not supported")
     if x.dtype is not weight.dtype:
         raise RuntimeError(f"Input type ({x.dtype}) and weight type ({weight.dtype}) should be the same")
+    if _is_zero(weight.shape[0]):
+        got = f"at dimension 0, but got weight of size {list(weight.shape)} instead"
+        raise RuntimeError(f"Given groups={groups}, expected weight to be at least 1 {got}")
+    if any(map(_is_zero, weight.shape[2:])) and not any(map(_is_zero, x.shape)):
+        raise RuntimeError(f"kernel size should be greater than zero, but got {list(weight.shape[2:])}")
     if weight.shape[0] % groups:
         got = f"at dimension 0, but got weight of size {list(weight.shape)} instead"
         raise RuntimeError(f"Given groups={groups}, expected weight to be divisible by {groups} {got}")
@@ -77,6 +82,11 @@ def _check(
     if transposed and any(n >= max(pair) for n, *pair in zip(output_padding, stride, dilation, strict=False)):
         sizes = f"output_padding {list(output_padding)}, stride {list(stride)}, dilation {list(dilation)}"
         raise RuntimeError(f"output padding must be smaller than either stride or dilation, but got {sizes}")
+
+
+def _is_zero(number: Any) -> bool:
+    """Returns whether a size is known to be zero; what a symbol is, is not assumed."""
+    return type(number) is int and number == 0
 
 
 class _Layout:

@@ -39,6 +39,11 @@ WRONG = {
     "padding": lambda: _of((2, 3, 4, 4), (4, 3, 2, 2), padding=-1),
     "output padding": lambda: _of((2, 3, 4, 4), (3, 4, 2, 2), output_padding=1, transposed=True),
     "dilation": lambda: _of((2, 3, 4, 4), (4, 3, 2, 2), dilation=0),
+    "kernel of size 0": lambda: _of((1, 1, 4, 4), (1, 1, 1, 0), padding=1),
+    "kernel of size 0, 1D": lambda: _of((1, 1, 4), (1, 1, 0)),
+    "kernel of size 0, 3D": lambda: _of((1, 1, 4, 4, 4), (1, 1, 0, 1, 1)),
+    "no channels": lambda: _of((2, 2, 4, 4), (0, 2, 1, 1)),
+    "no channels, transposed": lambda: _of((2, 0, 4, 4), (0, 2, 1, 1), transposed=True),
     "dtype": lambda: (lambda x, w: torch.nn.functional.conv2d(x, w.double()), *_of((2, 3, 4, 4), (4, 3, 2, 2))[1:]),
 }
 
