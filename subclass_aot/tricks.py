@@ -71,6 +71,11 @@ TRICKS: Final = (
         "gives symbolic numbers other `str`, `format` and `hash` in a trace: a text must not have the name of a symbol",
     ),
     Trick(
+        "math",
+        ("trace/number_functions.py",),
+        "replaces `math.sqrt` and `math.log2` in a trace, and gives symbols `divmod`: one compilation serves all sizes",
+    ),
+    Trick(
         "type",
         ("shown_type.py",),
         "gives modules of programs other `type`, `isinstance` and `len` in a trace: it takes eager mode's branches",

@@ -30,6 +30,12 @@ Symbolic = torch.SymInt | torch.SymFloat | torch.SymBool
 """A symbolic number."""
 
 
+FUNCTIONS: dict[str, Callable[[Any], Any]] = {
+    "sqrt": torch.sym_sqrt, "log2": torch._sym_log2,  # type: ignore[attr-defined]  # made by a loop
+}  # fmt: skip
+"""Functions of symbols, by the names that `math` has for them."""
+
+
 def shape_env() -> Any:
     """Returns torch's solver for symbolic sizes.
 

@@ -71,7 +71,7 @@ def _written_out(cls: Any, name: str, torchs: Callable[..., Any]) -> Callable[..
     def method(self: Any, *args: Any) -> Any:
         hashes, frame = _hashes.get(), sys._getframe(1)
         is_read_here = name == "__hash__" and hashes is not None and hashes.by_value and is_own(frame)
-        if not (is_read_here or _is_of_program(frame)) or _torch.wrappers.is_nested_int(self):
+        if not (is_read_here or is_of_program(frame)) or _torch.wrappers.is_nested_int(self):
             return torchs(self, *args)
         if name == "__hash__" and hashes is not None and not hashes.by_value:
             hashes.refused = True
@@ -81,7 +81,7 @@ def _written_out(cls: Any, name: str, torchs: Callable[..., Any]) -> Callable[..
     return method
 
 
-def _is_of_program(frame: FrameType) -> bool:
+def is_of_program(frame: FrameType) -> bool:
     """Returns whether a frame runs code of the program; what was generated or typed in is of the module it runs in."""
     file = frame.f_code.co_filename
     if not file.startswith("<"):
