@@ -193,19 +193,26 @@ def test_a_backward_that_failed_to_compile_may_run_again() -> None:
     torch.testing.assert_close(x.grad, torch.autograd.grad(compiled.fn(x), x)[0])
 
 
-def test_memory_while_compiling_grows_with_the_number_of_leaves_and_no_faster() -> None:
-    """Python's own bytes, which are the same each time; 400 leaves take 60 kB each at the most, and keep 20."""
-    aot_compile(torch.sin)(torch.ones(1))
+def bytes_of_a_compilation() -> tuple[int, int]:
+    """What Python keeps, and takes at the most, of a compilation of a function of 400 leaves, backward too."""
     xs = [TwoTensor(torch.ones(1), torch.ones(1)).requires_grad_() for _ in range(200)]
     compiled = aot_compile(lambda xs: [x * 2 for x in xs])
-    aot_compile(lambda xs: [x * 2 for x in xs])(xs)  # caches of the process grow here, and not where it is measured
     logging.disable(logging.DEBUG)  # torch writes graphs into a log, once Dynamo is imported, and pytest keeps them
     tracemalloc.start()
     try:
         out = compiled(xs)
         sum(x.sum() for x in out).backward()
-        kept, peak = tracemalloc.get_traced_memory()
+        return tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
         logging.disable(logging.NOTSET)
+
+
+def test_memory_while_compiling_grows_with_the_number_of_leaves_and_no_faster() -> None:
+    """Python's own bytes; 400 leaves take 60 kB each at the most, and keep 20.
+
+    What the process imports, keeps for all, or does in another thread meanwhile, it does once.
+    """
+    measured = [bytes_of_a_compilation() for _ in range(3)]
+    kept, peak = map(min, zip(*measured, strict=True))
     assert kept / 400 < 40_000 and peak / 400 < 110_000
