@@ -48,6 +48,16 @@ def _suggested(position: int) -> Law:
     return lambda result, *args: strides.suggested(args[position], result.shape)
 
 
+def _padded(position: int) -> Law:
+    """Returns a law: likewise; without elements the result is packed."""
+
+    def law(result: Tensor, *args: Any) -> Strides:
+        is_empty = any(type(n) is int and n == 0 for n in args[position].shape)
+        return strides.packed(result.shape) if is_empty else strides.suggested(args[position], result.shape)
+
+    return law
+
+
 def _iterated(*positions: int) -> Law:
     """Returns a law: the result is laid out as what is computed elementwise of these arguments; a loss may be
     summed up.
@@ -155,8 +165,13 @@ _follow(
     _aten.max_unpool2d.default,
     _aten.native_channel_shuffle.default,
     _aten.pixel_shuffle.default,
+)
+_follow(
+    _padded(0),
     _aten.reflection_pad2d.default,
+    _aten.reflection_pad3d.default,
     _aten.replication_pad2d.default,
+    _aten.replication_pad3d.default,
 )
 _follow(
     _suggested(0),
@@ -168,9 +183,11 @@ _follow(
     on_each_device=True,
 )
 _follow(
-    _suggested(1),
+    _padded(1),
     _aten.reflection_pad2d_backward.default,
+    _aten.reflection_pad3d_backward.default,
     _aten.replication_pad2d_backward.default,
+    _aten.replication_pad3d_backward.default,
 )
 _follow(_iterated(0), _aten.soft_margin_loss.default)
 _follow(

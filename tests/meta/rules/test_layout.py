@@ -173,3 +173,19 @@ def test_steps_along_dims_of_one_place(size: tuple[int, ...], stride: tuple[int,
         expected = put(x, mask, [places, places], values)
         told = put(like, MetaTensor.like(mask), [MetaTensor.like(places)] * 2, MetaTensor.like(values))
         assert told.stride() == expected.stride()
+
+
+@pytest.mark.parametrize("name", ["reflection_pad", "replication_pad"])
+@pytest.mark.parametrize(
+    "size", [(2, 4, 5, 6), (2, 1, 5, 6), (0, 4, 5, 6), (2, 4, 5, 6, 7), (1, 1, 5, 6, 7), (0, 4, 5, 6, 7)]
+)
+def test_padding(name: str, size: tuple[int, ...]) -> None:
+    dims = len(size) - 2
+    pads = [[1, 0] + [0] * (2 * dims - 2), [0] * (2 * dims), [0] * (2 * dims - 1) + [1]]
+    forward = getattr(aten, f"{name}{dims}d").default
+    backward = getattr(aten, f"{name}{dims}d_backward").default
+    last = torch.rand(size).to(memory_format=torch.channels_last if dims == 2 else torch.channels_last_3d)
+    for x, pad in itertools.product((torch.rand(size), last, torch.rand(size).mT, last[:, :, 1:]), pads):
+        (y,) = check(forward, x, pad)
+        for gradient in (torch.rand_like(y), torch.rand(y.shape)):
+            check(backward, gradient, x, pad)
