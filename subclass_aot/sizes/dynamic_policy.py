@@ -49,8 +49,8 @@ class DynamicPolicy:
                     changed = {dim for dim, n in enumerate(numbers) if n is None}
                     if changed:
                         table.setdefault(path, set()).update(changed)
-        for path in twice:  # what has the name of another has no symbol, since that would be the symbol of both
-            found.sizes.pop(path, None), found.strides.pop(path, None), found.marked.pop(path, None)
+        if twice:  # what has the name of another has no symbol, since that would be the symbol of both
+            found = found.without(twice)
         for path in arguments.changing:
             found.sizes.setdefault(path, set()).add(0)
         return found if found or self.dynamic else None  # with `True`, results may have sizes that depend on data
