@@ -27,6 +27,7 @@ class Effects:
         parameters: For each parameter, in order, whether it is a tensor, a list of tensors, or something else.
         returns: The same for each return.
         writes: Arguments that are written.
+        overwrites: The names of those whose values are not read first: `out=`, and what is filled, as by `zero_`.
         returns_written: Per return, the argument it is (as `add_` returns `self`), or None.
         returns_view_of: Per return, the argument it is a view of, or None.
         composite: The operator is made of others and has a decomposition of its own.
@@ -43,6 +44,7 @@ class Effects:
     parameters: Mapping[str, Kind]
     returns: tuple[Kind, ...]
     writes: tuple[Argument, ...]
+    overwrites: frozenset[str]
     returns_written: tuple[Argument | None, ...]
     returns_view_of: tuple[Argument | None, ...]
     composite: bool
@@ -181,6 +183,9 @@ def _read_schema(func: Operator) -> Effects:
         parameters={a.name: _KINDS.get(str(a.type), "other") for a in schema.arguments},
         returns=tuple(_KINDS.get(str(r.type), "other") for r in schema.returns),
         writes=tuple(writes),
+        overwrites=frozenset(
+            name for i, name in writes if schema.arguments[i].is_out or func.overloadpacket in _FILLING
+        ),
         returns_written=returns_written,
         returns_view_of=returns_view_of,
         composite=_torch.operators.has_composite_implicit_kernel(func),
@@ -193,6 +198,14 @@ def _read_schema(func: Operator) -> Effects:
 
 
 _aten = torch.ops.aten
+_FILLING = frozenset(
+    getattr(_aten, f"{name}_")
+    for name in """
+    fill zero copy _foreach_zero _foreach_copy
+    bernoulli uniform normal exponential geometric log_normal cauchy random
+    """.split()
+)
+"""Operators that give their first argument new values, whatever it had. No schema says so."""
 PHYSICAL: Mapping[Operator, Operator] = {
     _aten._conj.default: _aten._conj_physical.default,
     _aten._neg_view.default: _aten.neg.default,

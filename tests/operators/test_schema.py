@@ -39,6 +39,13 @@ def test_parameters_and_returns() -> None:
     assert effects_of(aten._local_scalar_dense.default).returns == ("other",)
 
 
+def test_what_is_written_and_not_read() -> None:
+    for func in (aten.add.out, aten.zero_.default, aten.fill_.Tensor, aten.copy_.default, aten.bernoulli_.float):
+        assert effects_of(func).overwrites == effects_of(func).written
+    for func in (aten.add_.Tensor, aten.rrelu_with_noise_.default, aten._native_batch_norm_legit.default):
+        assert effects_of(func).written and not effects_of(func).overwrites
+
+
 def test_arguments_by_name_and_by_position() -> None:
     effects = effects_of(aten.add.out)
     bound = effects.bind((1, 2), {"out": 3})

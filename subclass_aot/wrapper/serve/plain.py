@@ -57,7 +57,7 @@ def plain_handler(cls: type[WrapperTensor], func: AnyOperator) -> Callable[..., 
             return func(*_plain(args), **_plain(kwargs))
         if effects.lists and _overlap([wrapper for _, wrapper in written]):
             return _one_by_one(handler, bound)
-        plain = {name: _plain(value) for name, value in bound.items()}
+        plain = {name: (_empty if name in effects.overwrites else _plain)(value) for name, value in bound.items()}
         func(**plain)
         for name in targets:
             _take_in(bound.get(name), plain.get(name))
@@ -141,9 +141,24 @@ def _take_in(written: Any, dense: Any) -> None:
         written.copy_(dense)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, one: Callable[[Any], torch.Tensor] = dense) -> Any:
+    """Returns an argument with `one` of each wrapper in it."""
     if isinstance(value, list | tuple):
-        return type(value)(map(_plain, value))
+        return type(value)(_plain(element, one) for element in value)
     if isinstance(value, dict):
-        return {key: _plain(element) for key, element in value.items()}
-    return dense(value) if _is_wrapper(value) else value
+        return {key: _plain(element, one) for key, element in value.items()}
+    return one(value) if _is_wrapper(value) else value
+
+
+def _empty(value: Any) -> Any:
+    """Returns what takes the place of an argument that is written and not read.
+
+    The fields may be memory that nobody has written, as those of `empty_like`, which `to_plain` need not accept.
+    """
+    return _plain(value, _empty_for)
+
+
+def _empty_for(wrapper: torch.Tensor) -> torch.Tensor:
+    size, stride = wrapper.size(), wrapper.stride()
+    options: Any = {"dtype": wrapper.dtype, "device": wrapper.device}
+    return torch.empty(size, **options) if 0 in stride else torch.empty_strided(size, stride, **options)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
-from subclass_aot import Int8Weight, TwoTensor, aot_compile
+from subclass_aot import Int8Weight, Outer, TwoTensor, aot_compile
 from subclass_aot.errors import OperatorRuleError
 from subclass_aot.wrapper import WrapperTensor
 from subclass_aot.wrapper.serve.plain import plain_tangent
@@ -38,6 +39,72 @@ def test_writes_go_through_from_plain() -> None:
     assert codes.tolist() == [[4, 4, 4], [4, 4, 4]]
     x[0].fill_(1)
     assert codes.tolist() == [[2, 2, 2], [4, 4, 4]]
+
+
+class Lookup(WrapperTensor, views="broadcast"):
+    """Codes of a table of four levels: memory that nobody has written is no code."""
+
+    codes: torch.Tensor
+
+    def outer(self) -> Outer:
+        return Outer.like(self.codes, dtype=torch.float32)
+
+    def to_plain(self) -> torch.Tensor:
+        return torch.arange(4.0)[self.codes.int()]
+
+    def from_plain(self, plain: torch.Tensor) -> Lookup:
+        return Lookup(plain.clamp(0, 3).round().to(torch.uint8))
+
+
+def unwritten() -> Lookup:
+    return Lookup(torch.full((4, 6), 255, dtype=torch.uint8))
+
+
+def twos() -> Lookup:
+    return Lookup(torch.full((4, 6), 2, dtype=torch.uint8))
+
+
+FILLS: dict[str, Callable[[torch.Tensor], object]] = {
+    "bernoulli_": lambda x: x.bernoulli_(0.5),
+    "uniform_": lambda x: x.uniform_(0, 3),
+    "normal_": lambda x: x.normal_(),
+    "random_": lambda x: x.random_(0, 2),
+    "exponential_": lambda x: x.exponential_(),
+    "fill_": lambda x: x.fill_(1),
+    "zero_": lambda x: x.zero_(),
+    "copy_": lambda x: x.copy_(torch.ones(4, 6)),
+    "out=": lambda x: torch.add(torch.ones(4, 6), 1, out=x),
+    "_foreach_zero_": lambda x: torch._foreach_zero_([x, unwritten()]),
+    "a row": lambda x: [row.bernoulli_(0.5) for row in x],
+    "transposed": lambda x: x.t().uniform_(0, 3),
+    "init": lambda x: torch.nn.init.kaiming_uniform_(x),
+}
+
+
+@pytest.mark.parametrize("what", FILLS)
+def test_what_fills_a_wrapper_reads_none_of_it(what: str) -> None:
+    wants = torch.empty(4, 6)
+    torch.manual_seed(1)
+    FILLS[what](wants)
+    x = unwritten()
+    torch.manual_seed(1)
+    FILLS[what](x)
+    torch.testing.assert_close(x.to_plain(), wants.clamp(0, 3).round())
+
+
+def test_dropout_in_memory_that_nobody_has_written() -> None:
+    def dropout(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.dropout(x, 0.5)
+
+    torch.use_deterministic_algorithms(True)  # which fills that memory with 255
+    try:
+        for program in (dropout, aot_compile(dropout)):
+            torch.manual_seed(1)
+            got = program(twos())
+            torch.manual_seed(1)
+            assert torch.equal(got, dropout(torch.full((4, 6), 2.0)))
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
 def test_writes_without_from_plain() -> None:
