@@ -65,11 +65,7 @@ def _check(
             raise RuntimeError(f"non-positive {name} is not supported")
     if x.dtype is not weight.dtype:
         raise RuntimeError(f"Input type ({x.dtype}) and weight type ({weight.dtype}) should be the same")
-    if _is_zero(weight.shape[0]):
-        got = f"at dimension 0, but got weight of size {list(weight.shape)} instead"
-        raise RuntimeError(f"Given groups={groups}, expected weight to be at least 1 {got}")
-    if any(map(_is_zero, weight.shape[2:])) and not any(map(_is_zero, x.shape)):
-        raise RuntimeError(f"kernel size should be greater than zero, but got {list(weight.shape[2:])}")
+    _check_empty(x, weight, groups)
     if weight.shape[0] % groups:
         got = f"at dimension 0, but got weight of size {list(weight.shape)} instead"
         raise RuntimeError(f"Given groups={groups}, expected weight to be divisible by {groups} {got}")
@@ -82,6 +78,22 @@ def _check(
     if transposed and any(n >= max(pair) for n, *pair in zip(output_padding, stride, dilation, strict=False)):
         sizes = f"output_padding {list(output_padding)}, stride {list(stride)}, dilation {list(dilation)}"
         raise RuntimeError(f"output padding must be smaller than either stride or dilation, but got {sizes}")
+
+
+def _check_empty(x: Tensor, weight: Tensor, groups: int) -> None:
+    """Refuses weights and inputs without elements as kernels do. Source: `select_conv_backend`, and the backends."""
+    if _is_zero(weight.shape[0]):
+        got = f"at dimension 0, but got weight of size {list(weight.shape)} instead"
+        raise RuntimeError(f"Given groups={groups}, expected weight to be at least 1 {got}")
+    if any(map(_is_zero, weight.shape)) and not _is_zero(x.shape[1]):
+        if _is_zero(x.shape[0]):  # a kernel for no examples multiplies by one element of the weight
+            raise IndexError("select(): index 0 out of range for tensor of size [0] at dimension 0")
+        has_kernel = not any(map(_is_zero, weight.shape[2:]))
+        wanted = "non-empty weight tensor expected" if has_kernel else "kernel size should be greater than zero"
+        raise RuntimeError(f"{wanted}, but got: {list(weight.shape)}")
+    if any(map(_is_zero, x.shape[2:])) and not any(map(_is_zero, x.shape[:2])):
+        got = f"but got input shape: {list(x.shape)}"
+        raise RuntimeError(f"Only zero batch or zero channel inputs are supported, {got}")
 
 
 def _is_zero(number: Any) -> bool:
