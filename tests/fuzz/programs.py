@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import math
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,6 +41,7 @@ from tests.fuzz.trees import Tagged, Tree, trees
 
 _TARGETS = re.compile(r"(v\d+(?:, v\d+)*) = ")
 _GLOBALS = {
+    "math": math,
     "torch": torch,
     "nn": torch.nn.functional,
     "TwoTensor": TwoTensor,

@@ -12,6 +12,8 @@ EXPRESSIONS = (
     "torch.nn.functional.layer_norm({0}, {0}.shape[-1:])",
     "torch.ones_like({0}) * {0}", "torch.nn.functional.linear({0}, {1})", "{0} * torch.arange(1, 1 + {0}.shape[-1])",
     "{0} * len(str(list({0}.shape)))", "{0} / len(repr(tuple({0}.shape)))",
+    "{0} / math.sqrt({0}.shape[-1])", "{0} * math.log2(1 + {0}.numel())", "{0} - divmod({0}.shape[0], 2)[1]",
+    "{0} * {0}.shape[0] ** 0.5", "{0}.repeat(divmod(3, {0}.shape[0]))",
 )  # fmt: skip
 """What computes a value."""
 
