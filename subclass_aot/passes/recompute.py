@@ -293,7 +293,6 @@ _CHEAP = {
         "_to_copy": ("default",),
         "arange": ("default", "start", "start_step"),
         "cat": ("default",),
-        "constant_pad_nd": ("default",),
         "copy": ("default",),
         "empty": ("memory_format",),
         "empty_like": ("default",),
@@ -318,7 +317,10 @@ _CHEAP = {
     }.items()
     for overload in overloads
 } | {torch.ops.prims.convert_element_type.default, torch.ops.prims.iota.default}
-"""Operators that memory bounds, beside those that are pointwise."""
+"""Operators that memory bounds, beside those that are pointwise.
+
+Not `constant_pad_nd`: a convolution reads it, with which no compiler fuses it, so that each is a kernel more.
+"""
 
 
 _ZEROS_AND_ONES = {_aten.bernoulli.default, _aten.bernoulli.p, _aten.bernoulli.Tensor}

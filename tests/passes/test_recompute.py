@@ -76,6 +76,17 @@ def test_dropout_masks_are_saved_as_booleans() -> None:
     assert torch.equal(*results)
 
 
+def test_a_padded_tensor_that_a_convolution_reads_is_saved() -> None:
+    weight = torch.rand(8, 8, 3, 3, requires_grad=True)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return F.conv2d(F.pad(F.conv2d(x, weight).relu(), (0, 1, 0, 1)), weight, stride=2)
+
+    _, backward = partition(program, torch.rand(2, 8, 32, 32, requires_grad=True), fuses=True)
+    pads = [n for n in backward.graph.nodes if n.target is aten.constant_pad_nd.default]
+    assert all(n.args[1] == [0, -1, 0, -1] for n in pads)  # the gradient of a padded tensor
+
+
 def test_a_long_chain_is_not_recomputed_as_a_whole() -> None:
     def chain(x: torch.Tensor) -> torch.Tensor:
         x = x @ W
