@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from subclass_aot import TwoTensor, trace_joint
-from subclass_aot.errors import TraceError
+from subclass_aot import TwoTensor, WrapperTensor, aot_compile, trace_joint
+from subclass_aot.errors import OperatorRuleError, TraceError
 from subclass_aot.signature import Beginning
 
 MEMORY = torch.arange(12.0)
@@ -57,3 +57,54 @@ def test_a_tangent_is_no_input() -> None:
 
     joint = trace_joint(program, torch.ones(4, requires_grad=True))
     assert joint.signature.assumptions.beginnings == ()
+
+
+class Scaled(WrapperTensor, views="broadcast"):
+    """Codes and a scale for each row: a view across rows is read through the whole."""
+
+    codes: torch.Tensor
+    scale: torch.Tensor
+
+    def to_plain(self) -> torch.Tensor:
+        return self.codes * self.scale
+
+
+COUNTED: dict[str, Callable[[Any], Any]] = {
+    "read": lambda x: x.as_strided((2,), (1,), 4) * 1,
+    "by keyword": lambda x: torch.as_strided(x, size=(2,), stride=(1,), storage_offset=4) * 1,
+    "by the operator": lambda x: torch.ops.aten.as_strided.default(x, [2], [1], 4) * 1,
+    "of a view": lambda x: x.transpose(0, 1).as_strided((2,), (1,), 4) * 1,
+    "of a result": lambda x: x.clone().as_strided((2,), (1,), 4) * 1,
+    "returned": lambda x: x.as_strided((2,), (1,), 4),
+    "a copy": lambda x: torch.as_strided_copy(x, (2,), (1,), 4),
+    "scattered": lambda x: torch.as_strided_scatter(x, torch.zeros(2), (2,), (1,), 4),
+    "from where it begins": lambda x: x.as_strided((2,), (1,)) * 1,
+}
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("name", COUNTED)
+def test_a_view_of_a_wrapper_counts_from_where_its_memory_begins(name: str, dynamic: bool | None) -> None:
+    def outcome(function: Callable[[Any], Any], begin: int) -> Any:
+        x = Scaled(MEMORY.as_strided((3, 2), (2, 1), begin), torch.tensor([[1.0], [2.0], [3.0]]))
+        try:
+            result = function(x)
+        except OperatorRuleError as error:
+            return str(error).split("called")[0]
+        return (result.to_plain() if isinstance(result, WrapperTensor) else result).tolist()
+
+    compiled = aot_compile(COUNTED[name], dynamic=dynamic)
+    for begin in (0, 2, 4, 5, 0, 3):
+        assert outcome(compiled, begin) == outcome(COUNTED[name], begin)
+
+
+@pytest.mark.parametrize("result", [lambda x: x, lambda x: x * 2])
+def test_one_that_nobody_reads_is_refused_as_in_eager_mode(result: Callable[[Any], Any]) -> None:
+    def program(x: Any) -> Any:
+        x.as_strided((2,), (1,), 1)
+        return result(x)
+
+    compiled = aot_compile(program)
+    compiled(Scaled(MEMORY[:6].view(3, 2), torch.ones(3, 1)))
+    with pytest.raises(OperatorRuleError, match="it reaches elements that"):
+        compiled(Scaled(MEMORY[3:9].view(3, 2), torch.ones(3, 1)))
