@@ -203,11 +203,12 @@ def _note(recorder: Recorder, x: torch.Tensor) -> Any:
     return NotImplemented
 
 
-def _note_counted(recorder: Recorder, x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+def _note_counted(
+    recorder: Recorder, x: torch.Tensor, size: object, stride: object, storage_offset: object = None
+) -> Any:
     """Notes that a view of a wrapper counts from where a storage begins. Of other tensors the operator says so."""
-    given = [value for value in (*args, *kwargs.values()) if not isinstance(value, torch.Tensor)]
-    counts = len(given) > 2 and given[2] is not None  # after sizes and strides; one that scatters has a tensor, too
-    if counts and _torch.wrappers.is_traceable_wrapper_subclass(x) and not is_own(sys._getframe(2)):
+    is_counted = storage_offset is not None and _torch.wrappers.is_traceable_wrapper_subclass(x)
+    if is_counted and not is_own(sys._getframe(2)):
         recorder.listeners.places.begins_read.append(x)
     return NotImplemented
 
@@ -234,13 +235,10 @@ PLACES: dict[Any, Callable[..., Any]] = {
     torch.Tensor.storage_offset: _note,
     _aten.sym_storage_offset: _note,
     _aten.sym_storage_offset.default: _note,
-    **{
-        function: _note_counted
-        for name in ("as_strided", "as_strided_", "as_strided_copy", "as_strided_scatter")
-        for where in (torch, torch.Tensor, _aten)
-        if (function := getattr(where, name, None)) is not None
-    },
-    **dict.fromkeys(COUNTED, _note_counted),
+    torch.as_strided: _note_counted,
+    torch.Tensor.as_strided: _note_counted,
+    _aten.as_strided: _note_counted,
+    AS_STRIDED: _note_counted,
     torch.Tensor.fill_diagonal_: _fill_diagonal,
     _aten.fill_diagonal_: _fill_diagonal,
     _aten.fill_diagonal_.default: _fill_diagonal,
