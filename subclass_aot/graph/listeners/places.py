@@ -213,6 +213,16 @@ def _note_counted(
     return NotImplemented
 
 
+def _note_scattered(
+    recorder: Recorder, x: torch.Tensor, src: object, size: object, stride: object, storage_offset: object = None
+) -> Any:
+    """Notes the same of an operator that writes such a view of a copy."""
+    is_counted = storage_offset is not None and _torch.wrappers.is_traceable_wrapper_subclass(x)
+    if is_counted and not is_own(sys._getframe(2)):
+        recorder.listeners.places.begins_read.append(x)
+    return NotImplemented
+
+
 def _fill_diagonal(recorder: Recorder, x: torch.Tensor, fill_value: Any, wrap: bool = False) -> Any:
     """Fills a diagonal as torch does, but by a view that does not read where the tensor begins."""
     if not isinstance(x, MetaTensor) or x.dim() < 2:
@@ -235,10 +245,10 @@ PLACES: dict[Any, Callable[..., Any]] = {
     torch.Tensor.storage_offset: _note,
     _aten.sym_storage_offset: _note,
     _aten.sym_storage_offset.default: _note,
-    torch.as_strided: _note_counted,
-    torch.Tensor.as_strided: _note_counted,
-    _aten.as_strided: _note_counted,
-    AS_STRIDED: _note_counted,
+    **dict.fromkeys((torch.as_strided, torch.Tensor.as_strided, _aten.as_strided, AS_STRIDED), _note_counted),
+    **dict.fromkeys((torch.as_strided_copy, _aten.as_strided_copy, AS_STRIDED_COPY), _note_counted),
+    **dict.fromkeys((torch.as_strided_scatter, _aten.as_strided_scatter, AS_STRIDED_SCATTER), _note_scattered),
+    torch.Tensor.as_strided_scatter: _note_scattered,
     torch.Tensor.fill_diagonal_: _fill_diagonal,
     _aten.fill_diagonal_: _fill_diagonal,
     _aten.fill_diagonal_.default: _fill_diagonal,

@@ -11,7 +11,7 @@ from subclass_aot.declaration import Declaration
 from subclass_aot.wrapper.declare.construct import inner_tensors
 from subclass_aot.wrapper.layout.shared_fields import base_of, shared_fields, why_without_base
 from subclass_aot.wrapper.serve import errors
-from subclass_aot.wrapper.serve.dense import dense
+from subclass_aot.wrapper.serve.dense import dense, where_it_lies
 
 if TYPE_CHECKING:  # which is made with this
     from subclass_aot.wrapper.base import WrapperTensor
@@ -96,24 +96,12 @@ def _copy_into_base(
     if not (hasattr(base, "from_plain") and hasattr(base, "to_plain")):
         why = f"{shared[0]} is shared with the rest of the tensor that this is a view of, which has no "
         raise errors.no_rule(cls, func, (view, source), {}, why + "to_plain and from_plain to take the new values")
-    plain = _where_it_lies(base)
+    plain = where_it_lies(base)
     replay(plain).copy_(_plain(source))
     copy_into(cls, func, base, plain)
     again = replay(base)
     for name in shared:  # what a rule for views has made of a field may be a copy of it
         getattr(view, name).copy_(getattr(again, name))
-
-
-def _where_it_lies(base: Any) -> torch.Tensor:
-    """Returns a copy of what a wrapper stands for, with its strides and offset: some views count by them, as
-    `as_strided`.
-    """
-    plain = dense(base)
-    if plain.stride() == base.stride() and not base.storage_offset():
-        return plain.clone()
-    held = sum((length - 1) * step for length, step in zip(base.shape, base.stride(), strict=True)) + 1
-    memory = plain.new_empty(base.storage_offset() + held if base.numel() else 0)
-    return memory.as_strided(base.shape, base.stride(), base.storage_offset()).copy_(plain)
 
 
 def _changed_codes(self: Any, source: Any) -> str:

@@ -35,6 +35,20 @@ def dense(wrapper: Any) -> torch.Tensor:
     raise errors.other_than_outer(wrapper, plain)
 
 
+def where_it_lies(wrapper: Any) -> torch.Tensor:
+    """Copies what a wrapper stands for to the strides and the offset of the wrapper: `as_strided` counts by them.
+
+    Args:
+        wrapper: A wrapper whose class has `to_plain`.
+    """
+    plain = dense(wrapper)
+    if plain.stride() == wrapper.stride() and not wrapper.storage_offset():
+        return plain.clone()
+    held = sum((length - 1) * step for length, step in zip(wrapper.shape, wrapper.stride(), strict=True)) + 1
+    memory = plain.new_empty(wrapper.storage_offset() + held if wrapper.numel() else 0)
+    return memory.as_strided(wrapper.shape, wrapper.stride(), wrapper.storage_offset()).copy_(plain)
+
+
 def _fits(plain: torch.Tensor, wrapper: torch.Tensor) -> bool:
     """Checks dtype and sizes against those of the wrapper; symbolic sizes that may be equal fit, and add no guard."""
     if plain.dtype is not wrapper.dtype:

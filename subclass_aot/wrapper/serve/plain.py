@@ -13,10 +13,12 @@ from subclass_aot.declaration import Declaration
 from subclass_aot.operators import effects_of
 from subclass_aot.wrapper.layout.shared_fields import base_of
 from subclass_aot.wrapper.serve import errors
-from subclass_aot.wrapper.serve.dense import dense
+from subclass_aot.wrapper.serve.dense import dense, where_it_lies
 
 if TYPE_CHECKING:  # which is made with this
     from subclass_aot.wrapper.base import WrapperTensor
+
+_aten = torch.ops.aten
 
 
 def plain_handler(cls: type[WrapperTensor], func: AnyOperator) -> Callable[..., Any]:
@@ -35,6 +37,8 @@ def plain_handler(cls: type[WrapperTensor], func: AnyOperator) -> Callable[..., 
     """
     if not _torch.operators.is_overload(func):
         return lambda *args, **kwargs: func(*_plain(args), **_plain(kwargs))
+    if func in _COUNTING:
+        return _COUNTING[func]
     effects = effects_of(func)
     viewed, targets = effects.viewed, effects.written
 
@@ -65,6 +69,21 @@ def plain_handler(cls: type[WrapperTensor], func: AnyOperator) -> Callable[..., 
         return returned[0] if len(returned) == 1 else returned or None
 
     return handler
+
+
+def _as_strided_copy(self: Any, *args: Any, **kwargs: Any) -> Any:
+    return dense(_aten.as_strided.default(self, *args, **kwargs)).clone()
+
+
+def _as_strided_scatter(self: Any, src: Any, *args: Any, **kwargs: Any) -> Any:
+    return _aten.as_strided_scatter.default(_plain(self, where_it_lies), _plain(src), *args, **kwargs)
+
+
+_COUNTING: dict[AnyOperator, Callable[..., Any]] = {
+    _aten.as_strided_copy.default: _as_strided_copy,
+    _aten.as_strided_scatter.default: _as_strided_scatter,
+}
+"""Operators that count from where a storage begins, which no dense copy has."""
 
 
 def _overlap(wrappers: list[torch.Tensor]) -> bool:
