@@ -10,6 +10,7 @@ import torch
 from hypothesis import HealthCheck, Phase
 
 from tests.fuzz import Program, check_captured, programs
+from tests.fuzz.captured import excused
 from tests.fuzz.programs import Argument
 from tests.fuzz.trees import Tree
 
@@ -56,3 +57,15 @@ def test_what_dynamo_captures_wrong_counts_for_nothing() -> None:
     argument = Argument(Tree("TwoTensor", (Tree("dense"), Tree("dense"))), (3,))
     program = Program((argument,), (("x0.a = x0.a * 2", False), ("v1 = x0 + 1", False)), ("v1",))
     assert not check_captured(program)
+
+
+def test_what_dynamo_captures_wrong_is_excused() -> None:
+    def check(wrong: str, compile: Any) -> None:
+        compiled = compile(lambda x: x + 1)
+        backend = getattr(compile, "keywords", {}).get("backend", "subclass_aot")
+        assert compiled(torch.ones(2)).sum() == 4 and backend not in wrong
+
+    excused(check, "none")
+    excused(check, "eager and subclass_aot")
+    with pytest.raises(AssertionError):
+        excused(check, "subclass_aot alone")
