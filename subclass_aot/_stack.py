@@ -126,10 +126,10 @@ def pass_on_interruption(error: BaseException) -> None:
     debugger = sys.modules.get("bdb")
     if debugger is not None and isinstance(error, debugger.BdbQuit):
         raise error
-    codes = {frame.f_code for frame, _ in walk_tb(error.__traceback__)}
+    codes = {id(frame.f_code) for frame, _ in walk_tb(error.__traceback__)}  # Dynamo makes some that have no hash
     for number in _SIGNALS:
         handler = _handler_of(number)
-        if not isinstance(handler, int | None) and _code_of(handler) in codes:
+        if not isinstance(handler, int | None) and id(_code_of(handler)) in codes:
             raise error
 
 

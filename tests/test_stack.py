@@ -145,3 +145,15 @@ def test_all_errors_are_caught_in_one_way() -> None:
             ):
                 assert ast.unparse(node.body[0]) == f"pass_on_interruption({node.name})", f"{path}:{node.lineno}"
                 assert "testing" in path.parts or "  # " in lines[node.lineno - 1], f"{path}:{node.lineno}"
+
+
+def test_a_frame_whose_code_has_no_hash() -> None:
+    """Dynamo makes such code."""
+
+    def raises() -> None:
+        raise ValueError("its own")
+
+    raises.__code__ = raises.__code__.replace(co_consts=(*raises.__code__.co_consts, {}))
+    with pytest.raises(ValueError, match="its own") as caught:
+        raises()
+    _stack.pass_on_interruption(caught.value)

@@ -152,6 +152,7 @@ class Recorder(Stream):
         phase: What is recorded now.
         listeners: The listeners of the operators.
         made: Every leaf of this trace, and the wrappers that were used.
+        strangers: Leaves of traces that are over, which this one met.
     """
 
     # More than ten attributes: the graph and its parts, listeners of operators, and what a stream has.
@@ -173,6 +174,7 @@ class Recorder(Stream):
         self.decompositions = {AS_STRIDED: self.listeners.places.counted_from_a_gradient, **self.decompositions}
         self.graph.begins_read = self.listeners.places.begins_read  # type: ignore[attr-defined]  # see `MetaTensor`
         self.made: list[weakref.ref[torch.Tensor]] = []
+        self.strangers: list[torch.Tensor] = []
         self._on_node = self.listeners.methods("on_node")
         self._on_wrapper_operator = self.listeners.methods("on_wrapper_operator")
         self._methods: dict[
@@ -204,7 +206,7 @@ class Recorder(Stream):
         fork = Recorder(self.decompositions, listeners=self.listeners.fork())
         fork.graph, fork._owned = self.graph, self._owned
         fork.nodes, fork.symints = set(self.nodes), self.symints.copy()
-        fork.phase, fork.made = self.phase, self.made
+        fork.phase, fork.made, fork.strangers = self.phase, self.made, self.strangers
         return fork
 
     def in_order(self) -> list[fx.Node]:
@@ -320,7 +322,8 @@ class Recorder(Stream):
             node_args = tuple([self.node_of(a) for a in args])
             node_kwargs = {name: self.node_of(a) for name, a in kwargs.items()} if kwargs else {}
         except UnknownTensorError:
-            raise _of_a_stranger(func, args, kwargs) from None
+            given = [x for a in (*args, *kwargs.values()) for x in (a if type(a) is list else (a,))]
+            raise self._of_a_stranger(FOREIGN_LEAF.format(operator=func, line=user_line()), given) from None
         node = self.create("call_function", func, node_args, name_of(func), node_kwargs)
         self._describe(node)
         effects = effects_of(func)
@@ -389,7 +392,7 @@ class Recorder(Stream):
         kind = type(value)
         if kind is MetaTensor:
             if value.meta_tag not in self.nodes:
-                raise Retrace(with_grad=True) if is_gradient(value) else UnknownTensorError(UNKNOWN_LEAF)
+                raise self._of_a_stranger(UNKNOWN_LEAF, [value])
             return value.meta_tag
         if kind is list or kind is tuple:
             return [self.node_of(v) for v in value]
@@ -399,12 +402,12 @@ class Recorder(Stream):
             raise TraceError(NESTED_INT.format(line=user_line()))
         return self.lift(value).meta_tag if isinstance(value, torch.Tensor) else value
 
+    def _of_a_stranger(self, message: str, given: list[Any]) -> BaseException:
+        """Makes what to raise where a tensor is none of the trace: the gradient of an input, or of elsewhere."""
+        if any(map(is_gradient, given)):
+            return Retrace(with_grad=True)
+        self.strangers += [x for x in given if MetaTensor.is_over(x)]
+        return UnknownTensorError(message)
+
 
 _TAGS = {"forward": "is_forward", "backward": "is_backward"}
-
-
-def _of_a_stranger(func: _torch.operators.Operator, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> BaseException:
-    """Makes what to raise where an argument is no tensor of the trace: the gradient of an input, or of elsewhere."""
-    if any(is_gradient(x) for a in (*args, *kwargs.values()) for x in (a if type(a) is list else (a,))):
-        return Retrace(with_grad=True)
-    return UnknownTensorError(FOREIGN_LEAF.format(operator=func, line=user_line()))

@@ -29,6 +29,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot.errors import TraceError
+from subclass_aot.lru_caches import clear_if_cache
 from subclass_aot.meta import MetaTensor
 
 _LEAKED = """A traced tensor is still there when the trace is over: {where}
@@ -136,6 +137,8 @@ class Holders:
             self._seen.add(id(holder))
             held_by_it = next((id(x) for x in gc.get_referents(holder) if id(x) in inside), None)
             if held_by_it is None:
+                continue
+            if clear_if_cache(holder):
                 continue
             self._met[id(holder)], self._below[id(holder)] = holder, held_by_it
             above.append(holder)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from types import FunctionType
@@ -19,7 +19,8 @@ from subclass_aot._stack import pass_on_interruption
 from subclass_aot.call import Arguments
 from subclass_aot.descriptors import Number, SyntheticBase, describe, descriptor_of
 from subclass_aot.flatten import FlattenPlan
-from subclass_aot.graph import Looks, Recorder, remove_mutations
+from subclass_aot.graph import Looks, Recorder, Retrace, remove_mutations
+from subclass_aot.lru_caches import forget_in_caches
 from subclass_aot.meta import Listener, MetaTensor, other_threads
 from subclass_aot.outcome import OlderObjects, Present, find_holders
 from subclass_aot.put_back import PutBack
@@ -91,7 +92,7 @@ def trace_once(
     plan, user = plan_inputs(arguments, dynamic)
     if values is not None and plan.symbols is not None:
         plan.symbols.answer(values.of_symbol, values.cautious)
-    with OlderObjects() as older:
+    with _caches_cleared_on_errors(recorder), OlderObjects() as older:
         try:
             with PutBack(partial(_end, recorder.graph)):
                 with types_shown(_modules_of(fn, arguments)), recording(plan, recorder):
@@ -117,6 +118,19 @@ def trace_once(
         return trace
     again = partial(_with_tangents, inputs, forward, recorder)
     return dataclasses.replace(trace, with_tangents=again)
+
+
+@contextmanager
+def _caches_cleared_on_errors(recorder: Recorder) -> Iterator[None]:
+    """Clears the caches that keep tensors of a trace that failed, or of one before: see `lru_caches.py`."""
+    try:
+        yield
+    except Exception as error:  # of the function's, or of the trace
+        pass_on_interruption(error)
+        alive = [x for ref in recorder.made if (x := ref()) is not None]
+        if forget_in_caches([*recorder.strangers, *alive]) and recorder.strangers:
+            raise Retrace from error
+        raise
 
 
 def _modules_of(fn: Callable[..., Any], arguments: Arguments) -> list[dict[str, Any]]:
