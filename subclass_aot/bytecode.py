@@ -9,10 +9,13 @@ from __future__ import annotations
 import dis
 import functools
 import types
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from subclass_aot.tricks import is_on
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _STORES = frozenset("STORE_GLOBAL DELETE_GLOBAL STORE_DEREF DELETE_DEREF DELETE_SUBSCR DELETE_ATTR".split())
 """Instructions that change what may outlive the call."""
@@ -30,7 +33,21 @@ _PUTS_TOGETHER = frozenset(
 """Instructions of a function that puts constants and attributes together, and calls nothing."""
 
 
-@functools.lru_cache(maxsize=1024)
+def cached_by_code(of_code: Callable[P, T]) -> Callable[P, T]:
+    """Keeps what a function says of code. Dynamo makes some that has no hash, of which nothing is kept."""
+    kept: Any = functools.lru_cache(maxsize=4096)(of_code)
+
+    @functools.wraps(of_code)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return kept(*args, **kwargs)  # type: ignore[no-any-return]
+        except TypeError:
+            return of_code(*args, **kwargs)
+
+    return call
+
+
+@cached_by_code
 def attributes_read(code: types.CodeType) -> tuple[str, ...] | None:
     """Returns the attributes of its first argument that a function reads; None if it does anything else."""
     if code.co_argcount != 1 or code.co_kwonlyargcount or not is_on("bytecode"):
@@ -80,7 +97,7 @@ def stored_attributes(code: types.CodeType) -> Iterable[str]:
     return _stored(code, ("STORE_ATTR", "DELETE_ATTR")) if is_on("bytecode") else names_in(code)
 
 
-@functools.lru_cache(maxsize=4096)
+@cached_by_code
 def _stored(code: types.CodeType, instructions: tuple[str, ...]) -> tuple[str, ...]:
     found = [step.argval for step in dis.get_instructions(code) if step.opname in instructions]
     for constant in code.co_consts:
@@ -137,7 +154,7 @@ class Stored(NamedTuple):
     read: list[str]
 
 
-@functools.lru_cache(maxsize=4096)
+@cached_by_code
 def stores_of(code: types.CodeType) -> Stored:
     """Returns what a function stores, and reads of globals."""
     if not is_on("bytecode"):

@@ -154,3 +154,14 @@ def test_what_raises_and_what_calls_something_that_does() -> None:
             assert error.__traceback__ is not None and error.__traceback__.tb_next is not None
             inner = error.__traceback__.tb_next
             assert is_raise_statement(inner.tb_frame.f_code, inner.tb_lasti) is expected
+
+
+def test_code_that_has_no_hash() -> None:
+    """Dynamo makes such code."""
+
+    def stores(x: int) -> None:
+        global _stored_here
+        _stored_here = x
+
+    odd = stores.__code__.replace(co_consts=(*stores.__code__.co_consts, {}))
+    assert list(stored_globals(odd)) == list(stored_globals(stores.__code__)) == ["_stored_here"]

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from subclass_aot.bytecode import cached_by_code
 from subclass_aot.put_back import PutBack
 
 _LIBRARIES = ("torch", "builtins", "typing", "enum", "abc")
@@ -79,7 +80,7 @@ def _of_function(function: types.FunctionType, code: types.CodeType) -> Iterator
     yield from (f"{name}={_text(value)}" for name, value in sorted((function.__kwdefaults__ or {}).items()))
 
 
-@functools.lru_cache(maxsize=4096)
+@cached_by_code
 def _of_code(code: types.CodeType) -> str:
     names = repr((code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars, code.co_flags))
     constants = (_of_code(x) if isinstance(x, types.CodeType) else _text(x) for x in code.co_consts)

@@ -59,7 +59,7 @@ class CodeThatRuns(PutBack):
     """
 
     def __init__(self) -> None:
-        self._found: set[CodeType] = set()
+        self._found: dict[int, CodeType] = {}  # by `id`: Dynamo makes code that has no hash
         self._is_on = sys.getprofile() is None
 
     def __enter__(self) -> Self:
@@ -75,12 +75,12 @@ class CodeThatRuns(PutBack):
 
     def _note(self, frame: FrameType, event: str, argument: object) -> None:
         if event == "call":
-            self._found.add(frame.f_code)
+            self._found[id(frame.f_code)] = frame.f_code
 
     @property
     def names(self) -> set[str]:
         """The names that it has, of attributes, variables and keys."""
-        mine = [code for code in self._found if is_user_code(code)]
+        mine = [code for code in self._found.values() if is_user_code(code)]
         constants = {x for code in mine for x in code.co_consts if isinstance(x, str)}
         return constants.union(*(code.co_names for code in mine), *(code.co_freevars for code in mine))
 

@@ -62,3 +62,14 @@ def test_methods_belong_to_a_class() -> None:
 @pytest.mark.parametrize("thing", [torch.sin, len, torch.nn.Linear(1, 1), torch.Tensor])
 def test_anything_has_one(thing: Any) -> None:
     assert source_of(thing) == source_of(thing)
+
+
+def test_code_that_has_no_hash() -> None:
+    """Dynamo makes such code."""
+
+    def odd(x: int) -> int:
+        return x + 1
+
+    same = odd.__code__.replace(co_consts=(*odd.__code__.co_consts, {}))
+    odd.__code__ = same
+    assert source_of(odd) == source_of(odd) != source_of(test_code_that_has_no_hash)

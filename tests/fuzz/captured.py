@@ -82,4 +82,5 @@ def captured(function: Any, backend: str = "subclass_aot", dynamic: bool | None 
     """Compiles a function with `torch.compile`, and forgets all that it compiled before."""
     torch.compiler.reset()
     compiled: Callable[..., Any] = torch.compile(function, backend=backend, dynamic=dynamic)
+    vars(function).pop("_is_torch_compile", None)  # which the wrapper of a module sets on the module
     return compiled

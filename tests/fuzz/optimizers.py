@@ -67,7 +67,9 @@ class DrawnOptimizer:
         source.globals.update(torch=torch, Slot=types.SimpleNamespace)
         for line in (BEGIN, *self.lines):
             source.line(line)
-        return source.build("program")
+        step: Any = source.build("program")
+        step.__globals__["__name__"] = "__main__"  # a module that can be imported, as Dynamo does
+        return step  # type: ignore[no-any-return]
 
     def make(self) -> tuple[Callable[[torch.Tensor], Any], Callable[[torch.Tensor], Any], Callable[[], Any]]:
         """What is done before a step, a step, and what tells the state."""

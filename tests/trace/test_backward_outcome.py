@@ -100,3 +100,23 @@ def test_a_profile_of_somebody_else_goes_on() -> None:
 def test_what_backward_cannot_give_is_refused(put: Any, why: str) -> None:
     with pytest.raises(MutationError, match=f"state\\['one'\\].*\n?.*{why}"):
         put_by(put, leaf())
+
+
+def test_a_hook_whose_code_has_no_hash() -> None:
+    """Dynamo makes such code."""
+    seen: list[float] = []
+
+    def hook(gradient: torch.Tensor) -> torch.Tensor:
+        seen.append(1.0)
+        return gradient * 3
+
+    hook.__code__ = hook.__code__.replace(co_consts=(*hook.__code__.co_consts, {}))
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        y.register_hook(hook)
+        return y
+
+    x = torch.ones(3, requires_grad=True)
+    assert torch.autograd.grad(aot_compile(program)(x).sum(), x)[0].tolist() == [6.0] * 3
+    assert seen == [1.0]

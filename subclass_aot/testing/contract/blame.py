@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from traceback import walk_tb
-from types import CodeType, FrameType, FunctionType, ModuleType
+from types import FrameType, FunctionType, ModuleType
 from typing import Any, Literal
 
 import torch
@@ -81,15 +81,18 @@ class Run:
         return {method for method, _ in self.lines}
 
 
-def methods_of(cls: type) -> dict[CodeType, Method]:
-    """Returns the functions that the authors of a class have written, by their code."""
-    found: dict[CodeType, Method] = {}
+def methods_of(cls: type) -> dict[int, Method]:
+    """Returns the functions that the authors of a class have written, by the `id` of their code.
+
+    Not by the code: Dynamo makes some that has no hash, and frames run that, too.
+    """
+    found: dict[int, Method] = {}
 
     def add(function: object, name: str, kind: Kind) -> None:
         for each in _unwrapped(function):
             code = each.__code__
             if not is_own_file(code.co_filename):
-                found.setdefault(code, Method(name, kind, code.co_filename, code.co_firstlineno))
+                found.setdefault(id(code), Method(name, kind, code.co_filename, code.co_firstlineno))
 
     own = [each for each in cls.__mro__ if each is cls or _is_written(each)]
     for each in own:
@@ -157,7 +160,7 @@ class Watch:
             self._is_paused = before
 
     def _note(self, frame: FrameType, event: str, argument: object) -> Callable[[FrameType, str, object], Any] | None:
-        method = None if self._is_paused else self._known.get(frame.f_code)
+        method = None if self._is_paused else self._known.get(id(frame.f_code))
         if method is None:
             return None
         caller = self._caller_of(frame)
@@ -174,9 +177,9 @@ class Watch:
     def _caller_of(self, frame: FrameType) -> Method | None:
         """Returns the function of the class that is nearest below a call."""
         below = frame.f_back
-        while below is not None and below.f_code not in self._known:
+        while below is not None and id(below.f_code) not in self._known:
             below = below.f_back
-        return None if below is None else self._known[below.f_code]
+        return None if below is None else self._known[id(below.f_code)]
 
 
 PROTOCOL = ("__new__", "__init__", "__tensor_flatten__", "__tensor_unflatten__", "__repr__", "outer")
@@ -243,12 +246,12 @@ def slip_of(error: BaseException, cls: type, is_drawn: bool = False) -> str | No
         rule = next((f"{method} raises " for method in known.values() if method.place in str(error)), "")
         return f"{rule}{first_line(error)}"
     walked = list(walk_tb(error.__traceback__))
-    frames = [(known[frame.f_code], line) for frame, line in walked if frame.f_code in known]
-    is_own = bool(frames) and walked[-1][0].f_code in known
+    frames = [(known[id(frame.f_code)], line) for frame, line in walked if id(frame.f_code) in known]
+    is_own = bool(frames) and id(walked[-1][0].f_code) in known
     if not frames or _is_refusal(error, cls) or (is_drawn and not (is_own and isinstance(error, _SLIPS))):
         return None
     method, line = frames[-1]
-    if method.name == "__torch_function__" and walked[-1][0].f_code not in known:
+    if method.name == "__torch_function__" and id(walked[-1][0].f_code) not in known:
         return None  # it passes on what torch's function is called with
     below = [replace(other, suspicious=at) for other, at in frames if other != method]
     if below and method.name in ("__new__", "__init__"):
