@@ -126,11 +126,13 @@ def pass_on_interruption(error: BaseException) -> None:
     debugger = sys.modules.get("bdb")
     if debugger is not None and isinstance(error, debugger.BdbQuit):
         raise error
-    codes = {id(frame.f_code) for frame, _ in walk_tb(error.__traceback__)}  # Dynamo makes some that have no hash
+    codes = [frame.f_code for frame, _ in walk_tb(error.__traceback__)]  # no set: Dynamo makes some without a hash
     for number in _SIGNALS:
         handler = _handler_of(number)
-        if not isinstance(handler, int | None) and id(_code_of(handler)) in codes:
-            raise error
+        if not isinstance(handler, int | None):
+            mine = _code_of(handler)
+            if any(code is mine for code in codes):
+                raise error
 
 
 def _code_of(handler: object) -> CodeType | None:

@@ -97,7 +97,7 @@ TRICKS: Final = (
     ),
     Trick(
         "frames and references",
-        ("outcome/leaks.py", "_torch/autograd.py"),
+        ("outcome/leaks.py", "lru_caches.py", "_torch/autograd.py"),
         "counts references, and reads the variables of running functions: a traced tensor must not outlive its trace",
     ),
 )
