@@ -203,24 +203,25 @@ def _note(recorder: Recorder, x: torch.Tensor) -> Any:
     return NotImplemented
 
 
-def _note_counted(
-    recorder: Recorder, x: torch.Tensor, size: object, stride: object, storage_offset: object = None
-) -> Any:
-    """Notes that a view of a wrapper counts from where a storage begins. Of other tensors the operator says so."""
-    is_counted = storage_offset is not None and _torch.wrappers.is_traceable_wrapper_subclass(x)
-    if is_counted and not is_own(sys._getframe(2)):
-        recorder.listeners.places.begins_read.append(x)
-    return NotImplemented
+def _noting(func: _torch.operators.Operator) -> Callable[..., Any]:
+    """Makes what notes that an operator on a wrapper counts from where the storage of that begins.
+
+    Of other tensors the operator says so where it is recorded.
+    """
+
+    def note_counted(recorder: Recorder, x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        is_counted = argument_at(COUNTED[func], (x, *args), kwargs) is not None
+        if is_counted and _torch.wrappers.is_traceable_wrapper_subclass(x) and not is_own(sys._getframe(2)):
+            recorder.listeners.places.begins_read.append(x)
+        return NotImplemented
+
+    return note_counted
 
 
-def _note_scattered(
-    recorder: Recorder, x: torch.Tensor, src: object, size: object, stride: object, storage_offset: object = None
-) -> Any:
-    """Notes the same of an operator that writes such a view of a copy."""
-    is_counted = storage_offset is not None and _torch.wrappers.is_traceable_wrapper_subclass(x)
-    if is_counted and not is_own(sys._getframe(2)):
-        recorder.listeners.places.begins_read.append(x)
-    return NotImplemented
+def _functions_of(func: _torch.operators.Operator) -> list[Any]:
+    """Returns what else programs call an operator by."""
+    name = func.overloadpacket.__name__
+    return [getattr(where, name) for where in (torch, torch.Tensor, _aten) if hasattr(where, name)]
 
 
 def _fill_diagonal(recorder: Recorder, x: torch.Tensor, fill_value: Any, wrap: bool = False) -> Any:
@@ -245,10 +246,11 @@ PLACES: dict[Any, Callable[..., Any]] = {
     torch.Tensor.storage_offset: _note,
     _aten.sym_storage_offset: _note,
     _aten.sym_storage_offset.default: _note,
-    **dict.fromkeys((torch.as_strided, torch.Tensor.as_strided, _aten.as_strided, AS_STRIDED), _note_counted),
-    **dict.fromkeys((torch.as_strided_copy, _aten.as_strided_copy, AS_STRIDED_COPY), _note_counted),
-    **dict.fromkeys((torch.as_strided_scatter, _aten.as_strided_scatter, AS_STRIDED_SCATTER), _note_scattered),
-    torch.Tensor.as_strided_scatter: _note_scattered,
+    **{
+        function: _noting(func)
+        for func in (AS_STRIDED, AS_STRIDED_COPY, AS_STRIDED_SCATTER)
+        for function in (func, *_functions_of(func))
+    },
     torch.Tensor.fill_diagonal_: _fill_diagonal,
     _aten.fill_diagonal_: _fill_diagonal,
     _aten.fill_diagonal_.default: _fill_diagonal,

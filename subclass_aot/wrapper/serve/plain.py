@@ -72,7 +72,7 @@ def plain_handler(cls: type[WrapperTensor], func: AnyOperator) -> Callable[..., 
 
 
 def _as_strided_copy(self: Any, *args: Any, **kwargs: Any) -> Any:
-    return dense(_aten.as_strided.default(self, *args, **kwargs)).clone()
+    return _plain(_aten.as_strided.default(self, *args, **kwargs)).clone()
 
 
 def _as_strided_scatter(self: Any, src: Any, *args: Any, **kwargs: Any) -> Any:
