@@ -1,20 +1,31 @@
-"""Has the caches of `functools` forget traced tensors.
+"""Has the caches of `functools` forget tensors without data.
 
-A trace fills them, as `lru_cache` of a function of sizes, with tensors that have no data. What is cached may be
-computed once more, so a cache that holds one is cleared: the graph computes the tensor at each call, and eager mode and
-the next trace compute it anew.
+A trace and a run without data fill them, as `lru_cache` of a function of sizes, with tensors that have no data. What is
+cached may be computed once more, so a cache that holds one is cleared: the graph computes the tensor at each call, and
+eager mode, the next trace and the next run compute it anew.
 """
 
 from __future__ import annotations
 
 import functools
 import gc
-from collections.abc import Iterable
+import sys
+import weakref
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import torch
+
 _CACHE = functools._lru_cache_wrapper
+_OF_OTHERS = sys.stdlib_module_names | {"torch", "sympy", "mpmath", "optree", __package__}
+"""Packages whose caches hold no tensors, which are most of all caches."""
+
 _DEPTH = 4
 """Containers one in the other: a cached dict of tuples of tensors, in the table of the cache."""
+
+_CONTAINERS = (dict, list, tuple, set, torch.Tensor)
+"""What is searched: wrappers hold tensors, too."""
 
 
 def clear_if_cache(holder: object) -> bool:
@@ -48,9 +59,58 @@ def forget_in_caches(tensors: Iterable[object]) -> bool:
         for holder in gc.get_referrers(*level) if level else ():
             if clear_if_cache(holder):
                 found = True
-            elif isinstance(holder, dict | list | tuple | set) and id(holder) not in seen and holder is not above:
+            elif isinstance(holder, _CONTAINERS) and id(holder) not in seen and holder is not above:
                 seen.add(id(holder))
                 above.append(holder)
         level = above
         seen.add(id(level))
     return found
+
+
+@contextmanager
+def forgotten_in_caches(kind: type) -> Iterator[None]:
+    """Clears, after the block, the caches that the block has filled with tensors of a kind.
+
+    Args:
+        kind: The class of the tensors: no other one, and no class derived from it.
+    """
+    before = {id(cache): cache.cache_info().misses for cache in _caches()}
+    try:
+        yield
+    finally:
+        for cache in _caches():
+            if cache.cache_info().misses != before.get(id(cache), 0) and _holds(cache, kind):
+                cache.cache_clear()
+
+
+_known: weakref.WeakSet[Any] = weakref.WeakSet()
+_modules = 0  # how many were imported when the caches were found
+
+
+def _caches() -> list[Any]:
+    """Returns the caches of programs.
+
+    Python finds them by looking through all objects, which takes tens of milliseconds. They come with modules, so that
+    is done when other modules were imported.
+    """
+    global _modules
+    if _modules != len(sys.modules):
+        _modules = len(sys.modules)
+        _known.update(x for x in gc.get_objects() if type(x) is _CACHE and _is_of_a_program(x))
+    return list(_known)
+
+
+def _is_of_a_program(cache: Any) -> bool:
+    module = getattr(cache, "__module__", None)
+    return not isinstance(module, str) or module.partition(".")[0] not in _OF_OTHERS
+
+
+def _holds(cache: Any, kind: type) -> bool:
+    """Returns whether a tensor of a kind stands in a cache, itself or in containers."""
+    level = [cache]
+    for _ in range(_DEPTH):
+        level = gc.get_referents(*level)
+        if any(type(x) is kind for x in level):
+            return True
+        level = [x for x in level if isinstance(x, _CONTAINERS)]
+    return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Collection, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from subclass_aot._stack import user_line
 from subclass_aot._torch.operators import Operator
 from subclass_aot.devices import Device, claim_of
 from subclass_aot.errors import DataDependentError, MutationError, TraceError
+from subclass_aot.lru_caches import forgotten_in_caches
 from subclass_aot.meta.assumptions import Assumptions, Given, positions
 from subclass_aot.meta.by_leaf import ByLeaf, leaves_of
 from subclass_aot.meta.dispatch import REAL_WRITTEN
@@ -97,11 +98,8 @@ def meta(
             stack.enter_context(claim)
             _claim(stack, claim, profile)
         if running is None:
-            stack.enter_context(_torch.switches.devices_untouched())
-            stack.enter_context(torch.autograd.set_multithreading_enabled(False))  # listeners are those of a thread
-            stack.enter_context(_foreach())
-            running = stack.enter_context(DataFree())
-            stack.enter_context(Replaced(running, RECURRENT_WITH_CUDNN))
+            stack.enter_context(forgotten_in_caches(MetaTensor))
+            running = stack.enter_context(_data_free())
         if fraction != 1 and assume is False:
             raise ValueError(
                 f"fraction is {fraction}, and nothing is assumed. Write sa.meta(assume=True, fraction={fraction})."
@@ -110,6 +108,19 @@ def meta(
             stack.enter_context(PutBack(partial(setattr, running, "assumptions", running.assumptions)))
             running.assumptions = Assumptions(assume, fraction)
         yield running.assumptions
+
+
+@contextmanager
+def _data_free() -> Iterator[DataFree]:
+    """Runs the block as one without data, in which no other one runs yet."""
+    with (
+        _torch.switches.devices_untouched(),
+        torch.autograd.set_multithreading_enabled(False),  # listeners are those of a thread
+        _foreach(),
+        DataFree() as running,
+        Replaced(running, RECURRENT_WITH_CUDNN),
+    ):
+        yield running
 
 
 def _claim(stack: ExitStack, claim: torch.device, profile: Device | None) -> None:
@@ -132,12 +143,12 @@ def gradients_without_data(start: MetaTensor) -> Iterator[None]:
     if running is not None and not isinstance(running, DataFree):
         yield
         return
-    with meta():
-        stream = running_stream()
-        assert isinstance(stream, DataFree)
-        with PutBack(partial(setattr, stream, "of_meta", stream.of_meta)):
-            stream.of_meta = start.spec.device
-            yield
+    with (
+        _data_free() if running is None else nullcontext(running) as stream,
+        PutBack(partial(setattr, stream, "of_meta", stream.of_meta)),
+    ):
+        stream.of_meta = start.spec.device
+        yield
 
 
 def running_stream() -> Stream | None:
