@@ -47,6 +47,9 @@ kernels: Any = None
 leaves: Any = None
 """The code that serves operators on tensors without data before Python is called."""
 
+has_products: bool = False
+"""Whether products with quantized weights have kernels of the accelerator, for this processor."""
+
 
 def before_compile() -> None:
     """Has native code be built in the background, the first time that something is compiled."""

@@ -6,9 +6,10 @@ makes wrappers; it is built for exactly one version of torch. What it stands in 
 which runs where there is no accelerator and where that has no answer. Both go into the places of `hooks.py` when the
 package is imported.
 
-Nothing but the time depends on either. `SUBCLASS_AOT_NATIVE` in the environment chooses: `0` is Python alone, `1` is
-all and fails where there is no accelerator, and names of parts (`exact,recipes`) are these. `show_config` says what
-runs. Where nothing chose and there is no accelerator, the first compilation has it be built (`background.py`).
+Nothing but the time depends on either, up to the order of sums in `products`. `SUBCLASS_AOT_NATIVE` in the environment
+chooses: `0` is Python alone, `1` is all and fails where there is no accelerator, and names of parts (`exact,recipes`)
+are these. `show_config` says what runs. Where nothing chose and there is no accelerator, the first compilation has it
+be built (`background.py`).
 """
 
 from __future__ import annotations
@@ -40,6 +41,9 @@ def put_in_place(part: Part, module: ModuleType | None) -> None:
         for name in ("exactly", "are_exactly", "have_exactly", "same_items", "hold"):
             setattr(hooks, name, getattr(exact if module is None else module, name))
         hooks.one_call_pays = module is not None
+        return
+    if part == "products":
+        hooks.has_products = module is not None and module.install_products()
         return
     name, of = _HOOKS[part]
     setattr(hooks, name, module if module is None or not of else getattr(module, of))

@@ -187,3 +187,10 @@ def switch_leaves(on: bool, /) -> bool:
 
 def leaf_hits() -> int:
     """How many operators on tensors without data were served."""
+
+def install_products() -> bool:
+    """Puts kernels for the operators of `_torch/quantized.py` that have one into the dispatcher.
+
+    Returns:
+        Whether this processor has what they need.
+    """

@@ -18,7 +18,7 @@ import torch
 from subclass_aot import hooks
 from subclass_aot._native import background, build, cache
 
-Part = Literal["exact", "modes", "recipes", "tables", "nodes", "kernels", "leaves"]
+Part = Literal["exact", "modes", "recipes", "tables", "nodes", "kernels", "leaves", "products"]
 
 PARTS: Final[dict[Part, str]] = {
     "exact": "comparing and setting many Python objects at once",
@@ -28,6 +28,7 @@ PARTS: Final[dict[Part, str]] = {
     "nodes": "the node of autograd's graph for a call with gradients",
     "kernels": "serving operators on each inner tensor",
     "leaves": "serving operators on tensors without data",
+    "products": "products of a few rows with weights in eight bits",
 }
 """What can run natively. All but the first are parts of the accelerator."""
 
@@ -144,7 +145,7 @@ def show_config() -> str:
     for part in PARTS:
         if part == "exact":
             runs[part] = "C" if hooks.one_call_pays else "Python"
-        elif accelerator(part) is not None:
+        elif hooks.has_products if part == "products" else accelerator(part) is not None:
             runs[part] = "C++"
     lines = [f"subclass_aot {sys.modules['subclass_aot'].__version__}, torch {torch.__version__}"]
     lines += [f"{part} ({what}): {runs[part]}" for part, what in PARTS.items()]

@@ -20,6 +20,9 @@ disable_current_modes: Any = torch.utils._python_dispatch._disable_current_modes
 current_dispatch_mode: Callable[[], Any] = torch.utils._python_dispatch._get_current_dispatch_mode
 """The mode that sees an operator first. No public form."""
 
+count_dispatch_modes: Callable[[], int] = torch._C._len_torch_dispatch_stack
+"""Says how many dispatch modes this thread is in. No public form."""
+
 dispatch_modes: Callable[[], list[Any]] = torch.utils._python_dispatch._get_current_dispatch_mode_stack
 """The dispatch modes of this thread, innermost last. Only the innermost one has a name, and that is private, too."""
 

@@ -27,6 +27,12 @@ _MULTIPLE = 32
 _aten = torch.ops.aten
 int8_mm = _aten._weight_int8pack_mm.default
 """`x[rows, N] @ (codes[M, N] * scale[M, None]).t()`, of codes and scales that are contiguous."""
+_library = torch.library.Library("subclass_aot", "FRAGMENT")
+_library.define("int8_mm(Tensor x, Tensor codes, Tensor scale) -> Tensor")
+_library.impl("int8_mm", int8_mm, "CompositeExplicitAutograd")
+torch.library.register_fake("subclass_aot::int8_mm", int8_mm, lib=_library)
+own_int8_mm: Any = torch.ops.subclass_aot.int8_mm.default
+"""The same, for which the accelerator has a kernel for CPUs: see `subclass_aot.products`."""
 int4_mm = _aten._weight_int4pack_mm_for_cpu.default
 """The same of codes of four bits, see `_tile`: of `x`, the packed codes `[M, N / 2]`, the length of a group, and
 for each group the scale, and what the code 8 stands for: `[N / group, M, 2]`."""

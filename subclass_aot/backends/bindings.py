@@ -12,13 +12,15 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
+from subclass_aot.products import fastest
 from subclass_aot.symbols import Number
 
 _aten = torch.ops.aten
 
 
 def binding_of(func: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns the fastest callable that is `func`."""
+    """Returns the fastest callable that computes what `func` does."""
+    func = fastest(func)
     binding: Callable[..., Any] = BINDINGS.get(func) or _torch.operators.call_of(func)
     return binding
 

@@ -24,6 +24,7 @@ from torch.fx.node import Argument
 
 from subclass_aot import _torch
 from subclass_aot.operators import effects_of
+from subclass_aot.products import fastest
 from subclass_aot.symbols import is_symbolic
 
 aten: Any = torch.ops.aten
@@ -146,6 +147,16 @@ def take_casts(graph: fx.Graph) -> None:
 
 
 _CAST: Any = torch.ops.prims.convert_element_type.default
+
+
+def take_fastest(graph: fx.Graph) -> None:
+    """Replaces products by operators that have a faster kernel than inductor has or makes.
+
+    Args:
+        graph: It is changed.
+    """
+    for node in graph.nodes:
+        node.target = fastest(node.target)
 
 
 def _origin(node: Argument) -> Argument:

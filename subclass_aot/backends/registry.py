@@ -21,6 +21,7 @@ from subclass_aot.backends.inductor import (
     sizes_to_pass,
     take_casts,
     take_entangled_writes,
+    take_fastest,
     take_sizes,
     then_write,
 )
@@ -281,6 +282,7 @@ def _inductor(graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> Bo
         _keep_strides_of_outputs(graph, mode)
     take_casts(graph.graph)
     keep_draws(graph.graph)
+    take_fastest(graph.graph)
     if any(draws(node) for node in graph.graph.nodes):
         _torch.inductor.draw_as_inductor(graph, mode)
     sizes = sizes_to_pass(fakes)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from subclass_aot._torch import quantized
+from subclass_aot.products import int8_mm
 from subclass_aot.wrapper import Outer, WrapperTensor
 
 aten: Any = torch.ops.aten
@@ -70,7 +71,7 @@ def mm(a: torch.Tensor, b: torch.Tensor) -> Any:
         if b.scale.shape[0] == 1:  # transposed: one scale for each column of the product
             codes = b.codes.t()
             if b.zero_point is None and quantized.takes_int8(a, codes, b.scale) and quantized.has_few_rows(a, FEW):
-                return quantized.int8_mm(a.contiguous(), codes, b.scale.view(-1))
+                return int8_mm(a.contiguous(), codes, b.scale.view(-1))
             return b.scale * (a @ b.centered())  # the other way round, inductor takes the kernel, of many rows too
         return (a * b.scale.t()) @ b.centered() if b.scale.shape[1] == 1 else a @ b.to_plain()
     return mm(b.t(), a.t()).t() if isinstance(a, Int8Weight) else NotImplemented  # of an `out` alone

@@ -4,6 +4,7 @@
 #include "modes.h"
 #include "node.h"
 #include "object.h"
+#include "products.h"
 #include "recipe.h"
 #include "table.h"
 
@@ -21,7 +22,7 @@ PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_accelerator", "What runs on e
 PyMODINIT_FUNC PyInit__accelerator() {
   PyObject* module = PyModule_Create(&definition);
   if (module == nullptr || PyModule_AddFunctions(module, KERNEL_FUNCTIONS) < 0 ||
-      PyModule_AddFunctions(module, LEAF_FUNCTIONS) < 0 ||
+      PyModule_AddFunctions(module, LEAF_FUNCTIONS) < 0 || PyModule_AddFunctions(module, PRODUCT_FUNCTIONS) < 0 ||
       !Callable<Accepted>::add_to(module, "subclass_aot._native.Accepted") || !Function::add_nodes() || !Callable<Function>::add_to(module, "subclass_aot._native.Function") ||
       !Callable<Modes>::add_to(module, "subclass_aot._native.Modes") ||
       !Callable<Recipe>::add_to(module, "subclass_aot._native.Recipe") ||
