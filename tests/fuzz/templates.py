@@ -126,6 +126,14 @@ CUSTOM = (
 CUSTOM_WRITES = ("custom.scale_({0}, 2.0)", "custom.swap_({0}, {1})")
 """Such ones that write."""
 
+CACHED = (
+    "{0} * cached.table({0}.shape[-1], {0}.dtype)", "{0} + cached.table({0}.shape[-1], {1}.dtype)",
+    "{0} * cached.rotations({0}.shape[-1])['both'][1] - {1}", "{0}.sum() * cached.table({0}.shape[0], {0}.dtype)",
+    "torch.where(cached.visible(*{0}.shape), {0}, {0} * 2)", "{0} * cached.rotations({0}.dim() + 2)['both'][0].sum()",
+    "{0} @ cached.table({0}.shape[-1], {0}.dtype)",
+)  # fmt: skip
+"""What reads a table that is kept in a cache of `functools`."""
+
 RESHAPES = re.compile(r"(\.t|squeeze)_\(")
 """What changes the size or the strides of a tensor."""
 
@@ -149,7 +157,7 @@ KINDS = (EXPRESSIONS, EXPRESSIONS, VIEWS, VIEWS, VIEWS, WRITES, WRITES, WRITES, 
 
 EVERY_KIND = (
     *KINDS, *KINDS, *[PLACES, PLACES_WRITTEN] * 2, *[LOOKS] * 2, WRITES_THAT_LOOK, *[LAYERS] * 2, IMAGES, *[DTYPES] * 2,
-    CUSTOM, CUSTOM_WRITES,
+    CUSTOM, CUSTOM_WRITES, CACHED,
 )  # fmt: skip
 """The same, and what is newer: `make fuzz` draws it."""
 

@@ -11,6 +11,7 @@ import torch
 from subclass_aot import TwoTensor, WrapperTensor, aot_compile, trace_joint
 from subclass_aot.errors import OperatorRuleError, TraceError
 from subclass_aot.signature import Beginning
+from subclass_aot.testing.compare import difference
 
 MEMORY = torch.arange(12.0)
 
@@ -109,3 +110,59 @@ def test_one_that_nobody_reads_is_refused_as_in_eager_mode(result: Callable[[Any
     compiled(Scaled(MEMORY[:6].view(3, 2), torch.ones(3, 1)))
     with pytest.raises(OperatorRuleError, match="it reaches elements that"):
         compiled(Scaled(MEMORY[3:9].view(3, 2), torch.ones(3, 1)))
+
+
+def _of_detached(y: torch.Tensor) -> torch.Tensor:
+    """Autograd knows the slice as the base, and that begins elsewhere than its memory."""
+    rows = y.detach()[1:]
+    rows.as_strided((2,), (1,), rows.storage_offset() + 1).mul_(y.flatten()[:2])
+    return rows
+
+
+WRITES: dict[str, Callable[[torch.Tensor], Any]] = {
+    "a diagonal of rows": lambda y: y[1:].fill_diagonal_(3),
+    "a diagonal of columns": lambda y: y[:, 1:].fill_diagonal_(3),
+    "a diagonal of a transpose": lambda y: y.t()[1:].fill_diagonal_(3),
+    "a diagonal of both": lambda y: y[1:, 1:].fill_diagonal_(3),
+    "of the whole": lambda y: y.as_strided((2,), (1,), y.storage_offset() + 4).mul_(5),
+    "of rows": lambda y: y[1:].as_strided((2,), (2,), y[1:].storage_offset() + 1).mul_(5),
+    "before the rows": lambda y: y[2:].as_strided((2,), (2,), y[2:].storage_offset() - 3).mul_(5),
+    "from where rows begin": lambda y: y[1:].as_strided((2,), (2,)).mul_(5),
+    "two diagonals": lambda y: (y[1:].fill_diagonal_(2), y[2:].fill_diagonal_(3)),
+    "a sum": lambda y: y[1:].as_strided((1,), (1,), y[1:].storage_offset()).copy_(y.sum().reshape(1)),
+    "a detached slice": _of_detached,
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+@pytest.mark.parametrize("kind", ["dense", "wrapper", "nested"])
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("is_input", [False, True])
+def test_gradients_of_written_places(name: str, kind: str, dynamic: bool | None, is_input: bool) -> None:
+    """A view that counts from where a storage begins is regenerated of a gradient, which has a storage of its own."""
+
+    def program(x: torch.Tensor) -> Any:
+        y = x if is_input else x * 1
+        written = WRITES[name](y)
+        return written if name == "a detached slice" else y * 2
+
+    def made(begin: int) -> Any:
+        def dense(more: float = 0) -> torch.Tensor:
+            return (torch.arange(1.0 + begin + 16)[begin : begin + 16] + more).view(4, 4)
+
+        if kind == "dense":
+            return dense()
+        first = TwoTensor(dense(), dense(0.5))
+        return first if kind == "wrapper" else TwoTensor(first, TwoTensor(dense(0.25), dense(0.75)))
+
+    compiled = aot_compile(program, dynamic=dynamic)
+    for begin in (0, 3, 0):
+        found = []
+        for function in (program, compiled):
+            x = made(begin).requires_grad_()
+            result = function(x.view_as(x) if not is_input else x * 1)
+            (gradient,) = torch.autograd.grad(result, x, torch.ones_like(result), allow_unused=True)
+            found.append((result.detach(), gradient))
+        for expected, got in zip(*found, strict=True):
+            assert (expected is None) == (got is None)
+            assert expected is None or not difference(expected, got)

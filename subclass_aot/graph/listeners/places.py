@@ -20,6 +20,7 @@ from __future__ import annotations
 import functools
 import math
 import sys
+import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ from torch import fx
 from subclass_aot import _torch
 from subclass_aot._stack import is_own, user_line
 from subclass_aot.errors import TraceError
+from subclass_aot.flatten import FlattenPlan
 from subclass_aot.graph.listeners.listener import GraphListener
 from subclass_aot.meta import MetaTensor, Spec, Storage
 from subclass_aot.operators import argument_at
@@ -87,6 +89,7 @@ class Places(GraphListener):
         self.counts_in_inputs = False
         self.began: dict[tuple[Any, ...], set[int]] = {}
         self._is_counted = False
+        self._bases: list[tuple[weakref.ref[Any], weakref.ref[Any]]] = []  # of leaves in the wrapper that is served
 
     def fork(self) -> Places:
         places = Places()
@@ -97,6 +100,19 @@ class Places(GraphListener):
 
     def wants(self, func: _torch.operators.Operator) -> bool:
         return func in COUNTED or func in SAFE_VIEWS or func is UNFOLD
+
+    def on_wrapper_operator(
+        self, recorder: Recorder, func: _torch.operators.Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        if func is not AS_STRIDED or not torch.is_grad_enabled():
+            return
+        base = _torch.autograd.base_of(args[0])
+        if base is None:  # of a wrapper in this one, say, of which autograd knows nothing
+            return
+        leaves, of_base = FlattenPlan.leaves_of(args[0]), FlattenPlan.leaves_of(base)
+        if len(leaves) == len(of_base):
+            pairs = zip(leaves, of_base, strict=True)
+            self._bases = [(weakref.ref(x), weakref.ref(b)) for x, b in pairs if isinstance(x, MetaTensor)]
 
     def on_recorded(
         self,
@@ -139,6 +155,8 @@ class Places(GraphListener):
 
     def _note_where_it_began(self, x: torch.Tensor, view: Spec) -> None:
         known: torch.Tensor | None = _torch.autograd.base_of(x)
+        if known is None:
+            known = next((base() for leaf, base in self._bases if leaf() is x), None)
         began: Any = (x if known is None else known).storage_offset()
         key = view.size, view.stride, view.offset
         if all(type(number) is int for number in (began, view.offset, *view.size, *view.stride)):
