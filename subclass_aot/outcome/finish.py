@@ -85,8 +85,8 @@ class _Writer:
         changes = [(c, self.pairs(c.assigned), self.expressions(c.removed)) for c in self.outcome.changes]
         result = self.expression(self.outcome.result)
         attributes = [
-            (self.results[position], name, self.expression(value))
-            for position, entries in self.outcome.attributes
+            (".".join((self.results[position], *inner)), name, self.expression(value))
+            for position, inner, entries in self.outcome.attributes
             for name, value in entries
         ]
         for tensor, name, value in attributes:

@@ -11,7 +11,6 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot.errors import DataDependentError, MutationError, TraceError
-from subclass_aot.meta import MetaTensor
 from subclass_aot.objects import AccessPath, Entry, Holder, NotStepped, Objects, same_constant
 from subclass_aot.outcome.recipes import (
     Change,
@@ -28,7 +27,7 @@ from subclass_aot.outcome.recipes import (
 )
 from subclass_aot.shown_type import builtin_of
 from subclass_aot.symbols import is_symbolic
-from subclass_aot.tables import HOOKS, Table, can_be_made, is_object, object_tables
+from subclass_aot.tables import HOOKS, Table, can_be_made, extras_of, is_object, object_tables
 from subclass_aot.weak import is_weak, referent, weak_kind
 
 _NEW_PARAMETER = """{path}: the function assigns another parameter here.
@@ -121,6 +120,16 @@ def read_outcome(
     return reader.leaves, Outcome(recipe, new, objects, tuple(changes), paths, attributes=attributes), reader
 
 
+def _with_inner(value: object, inner: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], torch.Tensor]]:
+    """Yields a tensor and those in it, each with the names of inner tensors on the way; nothing for other values."""
+    if not isinstance(value, torch.Tensor):
+        return
+    yield inner, value
+    if _torch.wrappers.is_traceable_wrapper_subclass(value):
+        for name in value.__tensor_flatten__()[0]:
+            yield from _with_inner(getattr(value, name), (*inner, name))
+
+
 def _is_of_arguments(change: Change) -> bool:
     """Returns whether what changes is reached by an argument."""
     return change.path.startswith(("args", "kwargs"))
@@ -192,21 +201,24 @@ class Reader:
         tables = object_tables(value)
         return self._object_with(value, tables, path) if tables else Literal(value)
 
-    def attributes(self) -> Iterator[tuple[int, tuple[tuple[str, Recipe], ...]]]:
-        """Yields what the function put on dense tensors that it made, by their positions among the results.
+    def attributes(self) -> Iterator[tuple[int, tuple[str, ...], tuple[tuple[str, Recipe], ...]]]:
+        """Yields what the function put on tensors that it made, by their positions among the results.
 
         What stands there may be further tensors, which are results then. What is on tensors of the call is a change.
         """
         met: set[int] = set()
         position = 0
         while position < len(self.leaves):
-            value, path = self.leaves[position], self.paths[position]
-            is_new = type(_torch.plain_subclasses.leaf_of(value)) is MetaTensor and self.seen.position_of(value) is None
-            if is_new and id(value) not in met:
-                met.add(id(value))
-                names = [name for name in vars(value) if not _torch.autograd.is_mark(name)]
+            for inner, tensor in _with_inner(self.leaves[position]):
+                if id(tensor) in met or self.seen.position_of(tensor) is not None:
+                    continue
+                met.add(id(tensor))
+                path = ".".join((self.paths[position], *inner))
+                tables = extras_of(tensor)
+                names = [name for name in vars(tensor) if any(table.has(name) for table in tables)] if tables else []
                 if names:
-                    yield position, tuple((n, self.recipe(vars(value)[n], f"{path}.{n}")) for n in names)
+                    entries = tuple((name, self.recipe(vars(tensor)[name], f"{path}.{name}")) for name in names)
+                    yield position, inner, entries
             position += 1
 
     def leaf(self, value: object, path: str) -> Leaf:

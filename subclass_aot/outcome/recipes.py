@@ -218,7 +218,8 @@ class Outcome:
         generator: The state that the function leaves torch's generator of random numbers in, if it sets it.
         keeps_generator: Whether it puts back the state that there was before.
         default_dtype: The default dtype that it leaves, if it sets it.
-        attributes: What stands on new dense tensors: their positions among the flattened results, names and values.
+        attributes: What stands on new tensors: their positions among the flattened results, the names of inner tensors
+            on the way, and names and values.
         kept: What the call keeps for what backward leaves behind. See Note [Outcome of backward].
     """
 
@@ -230,7 +231,7 @@ class Outcome:
     generator: Leaf | None = None
     keeps_generator: bool = False
     default_dtype: torch.dtype | None = None
-    attributes: tuple[tuple[int, tuple[tuple[str, Recipe], ...]], ...] = ()
+    attributes: tuple[tuple[int, tuple[str, ...], tuple[tuple[str, Recipe], ...]], ...] = ()
     kept: tuple[Recipe, ...] = ()
 
     @property
@@ -242,7 +243,7 @@ class Outcome:
             self.result,
             *(part for pair in pairs for part in pair),
             *(part for new in self.new for part in new.parts),
-            *(value for _, entries in self.attributes for _, value in entries),
+            *(value for _, _, entries in self.attributes for _, value in entries),
         ]
         found: list[Any] = []
         while todo:
