@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import numbers
 import sys
 import sysconfig
@@ -269,3 +270,35 @@ def test_functions_of_modules_that_a_program_may_call(library: Any, program: Any
 @pytest.mark.parametrize("library", ["knows nothing of torch"], indirect=True)
 def test_other_modules_are_left_alone(library: Any) -> None:
     assert not any(names is vars(library) for names in modules_of_programs())
+
+
+class _Net(nn.Module):
+    def __init__(self, program: Any) -> None:
+        super().__init__()
+        self.p, self.program = nn.Parameter(torch.ones(3)), program
+        self.register_buffer("b", torch.ones(3))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.program(self, x)
+
+
+OF_PARAMETERS = {
+    "cleared": lambda s, x: (vars(s.p).clear(), x * (2 if s.p.__class__ is nn.Parameter else 3))[1],
+    "another dict": lambda s, x: (setattr(s.p, "__dict__", {}), x * (2 if type(s.p) is nn.Parameter else 3))[1],
+    "counted": lambda s, x: x * len(vars(s.p)) + len(vars(s.b)),
+    "a new one": lambda s, x: x * (1 + len(vars(nn.Parameter(x.detach())))),
+    "an instance": lambda s, x: (
+        x * (2 if isinstance(s.p, nn.Parameter) else 3) * (5 if type(s.b) is nn.Parameter else 7)
+    ),
+    "detached": lambda s, x: x * (2 if isinstance(s.p.detach(), nn.Parameter) else 3),
+    "copied": lambda s, x: x * (2 if isinstance(copy.deepcopy(s.p), nn.Parameter) else 3),
+}
+
+
+@pytest.mark.parametrize("name", OF_PARAMETERS)
+def test_a_parameter_is_one_whatever_its_attributes_are(name: str) -> None:
+    program, x = OF_PARAMETERS[name], torch.arange(3.0)
+    net, compiled = _Net(program), sa.aot_compile(_Net(program))
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x), net(x))
+    assert not vars(net.p)

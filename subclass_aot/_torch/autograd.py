@@ -276,7 +276,7 @@ def mark_as_parameter(tensor: torch.Tensor) -> None:
 
 def is_mark(attribute: str) -> bool:
     """Returns whether torch itself keeps a note on a tensor in this attribute, for parameters or for Dynamo."""
-    return attribute.startswith(("_dynamo_", "_is_param"))
+    return attribute.startswith(("_dynamo_", "_is_param", "_specialize_on", "_has_dynamo_"))
 
 
 def apply_of(function: type[torch.autograd.Function]) -> Callable[..., Any]:

@@ -81,7 +81,7 @@ class MetaTensor(torch.Tensor):
     torch.Size([10000000000, 5])
     """
 
-    __slots__ = ("meta_spec", "meta_tag", "meta_storage")
+    __slots__ = ("meta_spec", "meta_tag", "meta_storage", "_is_param")
     __torch_function__ = _torch.wrappers.disabled_torch_function_impl
     __torch_dispatch__: Any  # is set in `dispatch.py`, which makes tensors of this class
 
@@ -96,6 +96,8 @@ class MetaTensor(torch.Tensor):
     """Makes a tensor of a plain subclass, which stands before a leaf."""
     meta_storage: Storage
     """What it shares with its views: see `Storage.of`."""
+    _is_param: bool
+    """Whether it is a parameter, as torch notes it; beside the `__dict__`, which is the program's to read and clear."""
 
     def __new__(cls, tensor: torch.Tensor, device: str | torch.device | None = None) -> MetaTensor:
         return new_leaf(Spec.of(tensor, indexed(device) if device is not None else None))
