@@ -213,9 +213,12 @@ def can_regenerate(view: torch.Tensor) -> bool:
 def exchange(one: torch.Tensor, other: torch.Tensor) -> None:
     """Makes each of two objects of one class the tensor that the other one is, with its slots, but not its `__dict__`.
 
-    `torch.utils.swap_tensors` refuses tensors that weak references lead to, or that C++ holds, too, for a gradient.
+    What is a parameter stays one. `torch.utils.swap_tensors` refuses tensors that weak references lead to, or that C++
+    holds, too, for a gradient.
     """
     for slot in type(one).__slots__:  # type: ignore[attr-defined]
+        if is_mark(slot):
+            continue
         mine, others = getattr(one, slot), getattr(other, slot)
         setattr(one, slot, others)
         setattr(other, slot, mine)
