@@ -179,7 +179,7 @@ class CompiledFunction(Generic[_P, _R]):
         """Runs a call that the signature used last does not fit, or fits but for values that it reads."""
         args, kwargs, leaves, treespec, modes = call
         if not tried:
-            key = self._specializations.lookup_key(args if leaves is None else leaves, modes)
+            key = self._specializations.lookup_key([*args, *kwargs.values()] if leaves is None else leaves, modes)
             for specialization in self._specializations.others(key):
                 entry = specialization.entry
                 if leaves is None and not entry.takes_arguments:

@@ -163,12 +163,14 @@ class Arguments:
 
     @property
     def is_flat(self) -> bool:
-        """Whether the arguments are tensors one by one, with no structure around them and no keywords."""
+        """Whether the arguments are tensors one by one, with no structure around them."""
         nodes = self.treespec.num_nodes - self.treespec.num_leaves
-        if nodes != 3 or not all([isinstance(x, torch.Tensor) for x in self.leaves]):
-            return False
-        entries = [entry for accessor in self.treespec.accessors() for entry in accessor]
-        return not any([isinstance(entry, optree.MappingEntry) for entry in entries])
+        return nodes == 3 and all([isinstance(x, torch.Tensor) for x in self.leaves])
+
+    @property
+    def keywords(self) -> list[str]:
+        """The names of arguments that are flat and passed by keyword, in the order of their leaves."""
+        return [path[1] for path in self.treespec.paths() if path[0] == 1]
 
     @property
     def flatten(self) -> Callable[[Any], tuple[list[Any], optree.PyTreeSpec]] | None:

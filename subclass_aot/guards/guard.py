@@ -133,7 +133,9 @@ class _GuardWriter:
     def write(self, options: GuardOptions) -> str:
         """Writes all that is checked; returns the text of what is read once, if anything is."""
         source, tensors = self.source, self.tensors
-        if self.arguments.is_flat:
+        if self.arguments.is_flat and self.arguments.keywords:
+            _refuse_other_keywords(source, self.arguments)
+        elif self.arguments.is_flat:
             _refuse_other_classes(tensors, self.elements)
         else:
             if self.arguments.flatten is not None:
@@ -293,7 +295,7 @@ class _GuardWriter:
             if isinstance(place, ArgumentPlace) and position in at:  # it is marked as static
                 same.append(f"{tensors.arguments_at[place.leaf]} is {found}[0][{at[position]}]")
         kept = source.const(cache, "kept")
-        leaves_now = "args" if self.arguments.is_flat else "leaves"
+        leaves_now = "args" if self.arguments.is_flat and not self.arguments.keywords else "leaves"
         source.line(f"{items}, {found} = {kept}.state")  # read once: another thread may exchange it
         source.line(f"if not ({' and '.join(same)}): {found} = {kept}.read({leaves_now})")
         source.refuse_if(f"{found} is None")
@@ -326,6 +328,13 @@ def _refuse_other_classes(tensors: TensorGuards, elements: Elements) -> None:
     else:
         source.refuse_if(f"kwargs or len(args) != {len(names)}")
     source.line(f"({''.join(name + ', ' for name in names)}) = args")
+
+
+def _refuse_other_keywords(source: GuardedSource, arguments: Arguments) -> None:
+    """Gets arguments that are tensors, some of them by keyword: a keyword that is missing has another class."""
+    names = arguments.keywords
+    source.refuse_if(f"len(kwargs) != {len(names)} or len(args) != {len(arguments.leaves) - len(names)}")
+    source.line(f"leaves = [*args, {', '.join(f'kwargs.get({name!r})' for name in names)}]")
 
 
 def _refuse_other_structure(source: GuardedSource, facts: Facts) -> None:
