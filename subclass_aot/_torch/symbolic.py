@@ -373,6 +373,16 @@ def _operators_of_python() -> type:
     return Operators
 
 
+def is_true_here(condition: bool | torch.SymBool) -> bool:
+    """Returns whether a condition holds in this call, and puts a guard on it; false where data decides it.
+
+    It is public in a module that is not. Torch's own shape functions read sizes so.
+    """
+    from torch.fx.experimental.symbolic_shapes import guard_or_false
+
+    return bool(guard_or_false(condition))
+
+
 def statically_known_true(condition: bool | torch.SymBool) -> bool:
     """Returns whether a condition on sizes holds for all sizes that are possible. Assumes nothing new."""
     if isinstance(condition, bool):

@@ -8,6 +8,7 @@ import subclass_aot.meta.rules.cuda
 import subclass_aot.meta.rules.layout
 import subclass_aot.meta.rules.norms
 import subclass_aot.meta.rules.shapes
+import subclass_aot.meta.rules.views
 import subclass_aot.meta.served
 import subclass_aot.tricks
 from subclass_aot.meta.functions import Replaced as Replaced

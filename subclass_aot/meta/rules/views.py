@@ -1,0 +1,51 @@
+"""Views of another size, where sizes are symbols.
+
+Torch's own shape function for these compares the strides of neighbours, and passes over one where a size is 1: it gives
+views that there are not. The kernel compares those on both sides of a one.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from subclass_aot import _torch
+from subclass_aot._torch.operators import Operator
+from subclass_aot.meta.infer import register_meta
+from subclass_aot.symbols import current_symbols, is_symbolic
+
+Tensor = torch.Tensor
+_aten = torch.ops.aten
+
+_NOT_ONE_VIEW = """view size is not compatible with input tensor's size and stride (at least one dimension spans \
+across two contiguous subspaces). Use .reshape(...) instead."""
+
+
+_likely = functools.partial(_torch.symbolic.likely_of, guess=2)  # puts no guard
+
+
+def _viewed(func: Operator) -> Callable[..., Any]:
+    """Makes the rule of a view of another size."""
+
+    def rule(self: Tensor, size: Sequence[int]) -> Any:
+        given: tuple[Any, ...] = (*self.shape, *self.stride(), *size)
+        if current_symbols() is None and not any(map(is_symbolic, given)):
+            return func(self, size)
+        between = range(1, self.dim() - 1)
+        ones = [i for i in between if _likely(self.shape[i]) == 1 and _torch.symbolic.is_true_here(self.shape[i] == 1)]
+        kept = [i for i in range(self.dim()) if i not in ones]
+        if ones:
+            self = self.as_strided([self.shape[i] for i in kept], [self.stride(i) for i in kept])
+        try:
+            return func(self, size)
+        except ValueError:  # the words of the kernel
+            raise RuntimeError(_NOT_ONE_VIEW) from None
+
+    return rule
+
+
+for _func in (_aten.view.default, _aten._unsafe_view.default):
+    register_meta(_func)(_viewed(_func))
