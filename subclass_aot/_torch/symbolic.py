@@ -473,6 +473,11 @@ def example_of(size: int | torch.SymInt) -> int:
     return int(size.node.hint)
 
 
+def has_example(number: Any) -> bool:
+    """Returns whether a symbolic number has a value in the example that is traced: data does not decide it."""
+    return bool(number.node.has_hint())
+
+
 def likely_of(number: int | torch.SymInt, guess: int) -> int:
     """Returns the value of a number in the example that is traced, with a guess for each symbol that depends on data.
 

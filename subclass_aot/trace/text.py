@@ -71,6 +71,7 @@ def _written_out(cls: Any, name: str, torchs: Callable[..., Any]) -> Callable[..
     def method(self: Any, *args: Any) -> Any:
         hashes, frame = _hashes.get(), sys._getframe(1)
         is_read_here = name == "__hash__" and hashes is not None and hashes.by_value and is_own(frame)
+        is_read_here = is_read_here and _torch.symbolic.has_example(self)  # what data decides may not be known yet
         if not (is_read_here or is_of_program(frame)) or _torch.wrappers.is_nested_int(self):
             return torchs(self, *args)
         if name == "__hash__" and hashes is not None and not hashes.by_value:

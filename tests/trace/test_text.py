@@ -266,3 +266,28 @@ def test_what_programs_keep_by_size(program: Any) -> None:
             states[-1].append(function(torch.ones(rows)).tolist())
             states[-1].append(repr(memo.state()))
     assert states[0] == states[1]
+
+
+@functools.cache
+def _table(n: int) -> torch.Tensor:
+    return torch.arange(n) / n
+
+
+OF_DATA: dict[str, Any] = {
+    "a key": lambda x: x * {3: 2}.get(x[x > 0].shape[0], 5),
+    "in a set": lambda x: x * (2 if x[x > 0].shape[0] in {3, 4} else 3),
+    "a hash": lambda x: x * hash(x[x > 0].shape[0]),
+    "a cached table": lambda x: x[x > 0] * _table(x[x > 0].shape[0]),
+    "a cached table of an item": lambda x: x * _table(int((x > 0).sum().item())).sum(),
+    "a row of a dict": lambda x: {1: x * 2, 2: x * 3}.get(x.nonzero().shape[0] - 2, x),
+}
+
+
+@pytest.mark.parametrize("name", OF_DATA)
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_a_size_that_data_decides_is_a_key(name: str, dynamic: bool | None) -> None:
+    program = OF_DATA[name]
+    compiled = aot_compile(program, dynamic=dynamic)
+    for values in ([1.0, 2, 3, -1], [1.0, 2, 3, -1], [1.0, -2, 3, -1], [1.0, 2, 3, 5], [2.0, 2, 2, -2]):
+        x = torch.tensor(values)
+        torch.testing.assert_close(compiled(x), program(x))
