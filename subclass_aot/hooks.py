@@ -47,8 +47,8 @@ kernels: Any = None
 leaves: Any = None
 """The code that serves operators on tensors without data before Python is called."""
 
-has_products: bool = False
-"""Whether products with quantized weights have kernels of the accelerator, for this processor."""
+products: Any = None
+"""The code that has kernels for products with quantized weights, on processors that have what they need."""
 
 
 def before_compile() -> None:

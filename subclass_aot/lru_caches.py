@@ -100,12 +100,12 @@ def _caches() -> list[Any]:
     return list(_known)
 
 
-def _is_of_a_program(cache: Any) -> bool:
+def _is_of_a_program(cache: object) -> bool:
     module = getattr(cache, "__module__", None)
     return not isinstance(module, str) or module.partition(".")[0] not in _OF_OTHERS
 
 
-def _holds(cache: Any, kind: type) -> bool:
+def _holds(cache: object, kind: type) -> bool:
     """Returns whether a tensor of a kind stands in a cache, itself or in containers."""
     level = [cache]
     for _ in range(_DEPTH):

@@ -43,7 +43,7 @@ def put_in_place(part: Part, module: ModuleType | None) -> None:
         hooks.one_call_pays = module is not None
         return
     if part == "products":
-        hooks.has_products = module is not None and module.install_products()
+        hooks.products = module if module is not None and module.install_products() else None
         return
     name, of = _HOOKS[part]
     setattr(hooks, name, module if module is None or not of else getattr(module, of))

@@ -145,7 +145,7 @@ def show_config() -> str:
     for part in PARTS:
         if part == "exact":
             runs[part] = "C" if hooks.one_call_pays else "Python"
-        elif hooks.has_products if part == "products" else accelerator(part) is not None:
+        elif hooks.products is not None if part == "products" else accelerator(part) is not None:
             runs[part] = "C++"
     lines = [f"subclass_aot {sys.modules['subclass_aot'].__version__}, torch {torch.__version__}"]
     lines += [f"{part} ({what}): {runs[part]}" for part, what in PARTS.items()]

@@ -39,6 +39,7 @@ def test_other_values_of_a_dtype_without_arithmetic() -> None:
 
 
 def test_what_is_not_in_the_context() -> None:
+    """`aot_compile` puts on results what eager mode has there."""
     found = broken(hidden, (33,))
-    assert set(found) == {"aot_compile: a write", "torch.compile: a write"}
+    assert set(found) == {"torch.compile: a write"}
     assert all("the result has wrong values, off by 0.667" in why for why in found.values())
