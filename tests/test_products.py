@@ -79,6 +79,14 @@ def test_compiled(wanted: str, compiler: str, dynamic: bool | None) -> None:
     assert products_in(compiled, one_row()) == [wanted] * 2
 
 
+def test_inductor_has_its_own_ways_for_more_rows(wanted: str) -> None:
+    compiled = sa.aot_compile(model(), fw_compiler="inductor", dynamic=False)
+    for rows, expected in ((1, wanted), (2, TORCHS)):
+        x = one_row().repeat(rows, 1)
+        near(compiled(x), dense(x))
+        assert products_in(compiled, x)[:2] == [expected] * 2
+
+
 @pytest.mark.usefixtures("fresh_dynamo")
 def test_behind_torch_compile(wanted: str) -> None:
     compiled = torch.compile(model(), backend="subclass_aot")

@@ -150,13 +150,15 @@ _CAST: Any = torch.ops.prims.convert_element_type.default
 
 
 def take_fastest(graph: fx.Graph) -> None:
-    """Replaces products by operators that have a faster kernel than inductor has or makes.
+    """Replaces products of one row by operators that have a faster kernel than inductor has; of more, it may tune some.
 
     Args:
         graph: It is changed.
     """
     for node in graph.nodes:
-        node.target = fastest(node.target)
+        func = fastest(node.target)
+        if func is not node.target and node.args[0].meta["val"].shape[0] == 1:
+            node.target = func
 
 
 def _origin(node: Argument) -> Argument:
