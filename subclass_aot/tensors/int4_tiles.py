@@ -37,10 +37,9 @@ class Int4Tiles(WrapperTensor):
     def transposed(self) -> torch.Tensor:
         """Returns what the transpose stands for, as the codes lie: `[N, M]`, contiguous."""
         pairs, groups = self.packed.transpose(0, 1), self.scales.shape[0]
-        codes = torch.cat((pairs & 15, pairs >> 4), -1).view(torch.int8).sub_(8)  # while they are bytes
+        codes = torch.cat((pairs & 15, pairs >> 4), -1).view(groups, -1, self.shape[0]).to(self.scales.dtype)
         scale, middle = torch.stack(self.scales.unbind(-1)).unsqueeze(2)  # apart, so that kernels read them in a row
-        codes = codes.view(groups, -1, self.shape[0]).to(self.scales.dtype)
-        return torch.addcmul(middle, codes, scale).flatten(0, 1)
+        return torch.addcmul(middle, codes.sub_(8), scale).flatten(0, 1)
 
     def to_plain(self) -> torch.Tensor:
         return self.transposed().t().contiguous()
