@@ -28,7 +28,7 @@ PARTS: Final[dict[Part, str]] = {
     "nodes": "the node of autograd's graph for a call with gradients",
     "kernels": "serving operators on each inner tensor",
     "leaves": "serving operators on tensors without data",
-    "products": "products of a few rows with weights in eight bits",
+    "products": "the product of one row and a weight in eight bits",
 }
 """What can run natively. All but the first are parts of the accelerator."""
 
