@@ -41,6 +41,9 @@ make_table: Callable[..., Callable[..., Any]] | None = None
 make_node: Callable[..., Callable[..., Any]] | None = None
 """Makes what runs a forward, and has autograd run a backward."""
 
+make_run: Callable[..., Callable[[list[Any]], Any]] | None = None
+"""Makes what calls operators of a graph in a row."""
+
 kernels: Any = None
 """The code that serves operators on wrappers before Python is called, and caches which results were accepted."""
 

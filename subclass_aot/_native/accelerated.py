@@ -18,7 +18,7 @@ import torch
 from subclass_aot import hooks
 from subclass_aot._native import background, build, cache
 
-Part = Literal["exact", "modes", "recipes", "tables", "nodes", "kernels", "leaves", "products"]
+Part = Literal["exact", "modes", "recipes", "tables", "nodes", "graphs", "kernels", "leaves", "products"]
 
 PARTS: Final[dict[Part, str]] = {
     "exact": "comparing and setting many Python objects at once",
@@ -26,6 +26,7 @@ PARTS: Final[dict[Part, str]] = {
     "recipes": "making wrappers of inner tensors",
     "tables": "comparing the tensors of a call, and reading their leaves",
     "nodes": "the node of autograd's graph for a call with gradients",
+    "graphs": "calling the operators of a graph",
     "kernels": "serving operators on each inner tensor",
     "leaves": "serving operators on tensors without data",
     "products": "the product of one row and a weight in eight bits",

@@ -25,6 +25,11 @@ def binding_of(func: Callable[..., Any]) -> Callable[..., Any]:
     return binding
 
 
+def is_plain(func: Any) -> bool:
+    """Returns whether what computes `func` is a kernel of torch's, as it stands."""
+    return func.namespace == "aten" and fastest(func) is func and func not in _OWN
+
+
 def _as_strided_scatter(
     tensor: torch.Tensor,
     src: torch.Tensor,
@@ -69,6 +74,7 @@ BINDINGS: dict[Any, Callable[..., Any]] = {
     _aten.as_strided_scatter.default: _as_strided_scatter,
     _aten.bitwise_and.Tensor: torch.bitwise_and,
     _aten.gelu.default: torch.nn.functional.gelu,
+    _aten.linear.default: torch.nn.functional.linear,
     _aten.masked_fill.Scalar: torch.masked_fill,
     _aten.masked_fill.Tensor: torch.masked_fill,
     _aten.mean.dim: torch.mean,
@@ -85,3 +91,5 @@ BINDINGS: dict[Any, Callable[..., Any]] = {
     **_torch.operators.PRIVATE_BINDINGS,
 }  # fmt: skip
 """By the overload."""
+_OWN = frozenset({_aten.as_strided_scatter.default})
+"""Operators that a function of this module stands for."""

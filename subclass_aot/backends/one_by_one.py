@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from torch import fx
 
-from subclass_aot import _torch
+from subclass_aot import _torch, hooks
 from subclass_aot.backends.bindings import binding_of
 from subclass_aot.backends.reinplace import Call, Plan, nodes_in, owner_of, plan_of
+from subclass_aot.backends.runs import Run, runs_of
 from subclass_aot.codegen import Source
 from subclass_aot.passes import copied_graph
 
@@ -61,6 +62,7 @@ class _Writer:
             if node.op == "get_attr":
                 self.names[node] = source.const(operator.attrgetter(node.target)(self.module), node.name)
         constants = set(self.names)
+        self.batch = source.fresh("batch")
         for node in inputs:
             self.names[node] = source.fresh(node.name)
         output = self.graph.output_node().args[0]
@@ -69,7 +71,13 @@ class _Writer:
         if inputs:
             source.line(f"({''.join(self.names[n] + ', ' for n in inputs)}) = inputs")
             source.line("inputs.clear()")
+        runs = {} if hooks.make_run is None else runs_of(self.plan, output)
+        covered = {i for run in runs.values() for i in run.covers}
         for i, (node, call) in enumerate(self.plan.steps):
+            if i in covered:
+                if i in runs:
+                    self.write_run(runs[i], last, constants)
+                continue
             if node is None:
                 source.line(self.assignment(call) or self.text(call))
             else:
@@ -81,6 +89,28 @@ class _Writer:
                 source.line(f"del {', '.join(done)}")
         source.line(f"return {self.text(tuple(output))}")
         return source.build()
+
+    def write_run(self, run: Run, last: dict[int, list[fx.Node]], constants: set[fx.Node]) -> None:
+        """Writes the call of a run: a list is all that holds what it is the last to read."""
+        source = self.source
+        assert hooks.make_run is not None
+        done = {node for i in run.covers for node in last.get(i, ())} - constants
+        for i in run.covers:
+            node, call = self.plan.steps[i]
+            if node is not None and node not in self.names:
+                self.names[node] = source.fresh(node.name)
+            source.line(f"# {_text_of(node, call, self.plan.same)}")
+        native = source.const(hooks.make_run(len(run.inputs), run.places, run.steps, run.results), "run")
+        given = ", ".join(self.names[node] for node in run.inputs)
+        gone = [self.names[node] for node in run.inputs if node in done]
+        results = ", ".join(self.names[node] for node in run.outputs)
+        if gone:
+            source.line(f"{self.batch} = [{given}]")
+            source.line(f"del {', '.join(gone)}")
+            given = self.batch
+        else:
+            given = f"[{given}]"
+        source.line(f"{results} = {native}({given})" if results else f"{native}({given})")
 
     def last_readers(self, output: Sequence[object]) -> dict[int, list[fx.Node]]:
         """Returns the nodes that nobody reads after a step, by the step."""
@@ -151,3 +181,19 @@ def _hint(func: Callable[..., Any]) -> str:
         if _torch.operators.is_overload(func)
         else getattr(func, "__name__", "function")
     )
+
+
+def _text_of(node: fx.Node | None, call: Call, same: dict[fx.Node, fx.Node]) -> str:
+    """Returns a step of a run as a line of Python might say it."""
+
+    def text(value: object) -> str:
+        if isinstance(value, fx.Node):
+            return owner_of(value, same).name
+        if isinstance(value, Call):
+            arguments = [*map(text, value.args), *(f"{name}={text(x)}" for name, x in value.kwargs.items())]
+            return f"{_hint(value.func)}({', '.join(arguments)})"
+        if isinstance(value, list | tuple):
+            return f"[{', '.join(map(text, value))}]"
+        return repr(value)
+
+    return text(call) if node is None else f"{node.name} = {text(call)}"

@@ -63,7 +63,7 @@ def _linear_call(product: fx.Node, result: fx.Node) -> Shorter | None:
     of_bias, of_weight = plain_spec(bias), plain_spec(weight)
     if of_bias is None or of_weight is None or len(of_bias.size) != 1 or len(of_weight.size) != 2:
         return None
-    return torch.nn.functional.linear, (given, weight, bias)
+    return _aten.linear.default, (given, weight, bias)
 
 
 def plain_spec(node: object) -> Spec | None:

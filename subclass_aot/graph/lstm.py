@@ -36,7 +36,7 @@ def _layer(*args: object) -> Any:
         return NotImplemented
     if any(type(x) is MetaTensor and x.meta_spec.solver is not None for x in args):
         raise Retrace(fused_lstm=False)
-    return _for_training(*args)
+    return FOR_TRAINING(*args)
 
 
 def _run(*args: object) -> Any:
@@ -57,6 +57,8 @@ def _shapes(*args: object) -> Any:
 _library = torch.library.Library("subclass_aot", "FRAGMENT")
 _library.define(str(_torch.operators.schema_of(LAYER)).replace("aten::mkldnn_rnn_layer", _NAME))
 _library.impl(_NAME, _run, "CPU")
-_for_training: Any = getattr(torch.ops.subclass_aot, _NAME).default
-register_meta(_for_training)(_shapes)
+FOR_TRAINING: Any = getattr(torch.ops.subclass_aot, _NAME).default
+"""`LAYER` in grad mode."""
+
+register_meta(FOR_TRAINING)(_shapes)
 torch.library.register_fake(f"subclass_aot::{_NAME}", _shapes, lib=_library)

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 from torch import fx
 
-from subclass_aot import aot_compile
+from subclass_aot import aot_compile, hooks
 from subclass_aot.backends.one_by_one import write_graph
 from subclass_aot.backends.reinplace import plan_of
 from subclass_aot.errors import MutationError
@@ -34,6 +34,12 @@ def graphs_of(fn: Callable[..., Any], *args: torch.Tensor) -> tuple[str, ...]:
     if out.requires_grad:
         out.sum().backward()
     return tuple(write_graph(graph).__source__ for graph in graphs)  # type: ignore[attr-defined]
+
+
+@pytest.fixture(autouse=True)
+def one_line_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has each operator be a line of Python, which is what is read here."""
+    monkeypatch.setattr(hooks, "make_run", None)
 
 
 def rows(x: Any) -> Any:

@@ -6,6 +6,7 @@
 #include "object.h"
 #include "products.h"
 #include "recipe.h"
+#include "run.h"
 #include "table.h"
 
 namespace {
@@ -26,7 +27,7 @@ PyMODINIT_FUNC PyInit__accelerator() {
       !Callable<Accepted>::add_to(module, "subclass_aot._native.Accepted") || !Function::add_nodes() || !Callable<Function>::add_to(module, "subclass_aot._native.Function") ||
       !Callable<Modes>::add_to(module, "subclass_aot._native.Modes") ||
       !Callable<Recipe>::add_to(module, "subclass_aot._native.Recipe") ||
-      !Callable<Table>::add_to(module, "subclass_aot._native.Table")) {
+      !Callable<Run>::add_to(module, "subclass_aot._native.Run") || !Callable<Table>::add_to(module, "subclass_aot._native.Table")) {
     Py_XDECREF(module);
     return nullptr;
   }
