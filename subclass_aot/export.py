@@ -25,6 +25,7 @@ from subclass_aot.flatten import PlainTensorMeta
 from subclass_aot.graph import name_of_drawn
 from subclass_aot.outputs import SameAsInput, Value, ViewOfInput
 from subclass_aot.passes import copied_graph, take_any_strides
+from subclass_aot.products import WRITTEN_OUT
 from subclass_aot.runtime import write_dense_program
 from subclass_aot.signature import JointSignature
 from subclass_aot.specializations import Specialization
@@ -208,6 +209,9 @@ def _module(
     """Returns a module that does what the call does, as a function of dense arguments. See Note [Exported programs]."""
     signature = specialization.signature
     graph = copied_graph(specialization.graphs.forward)
+    for node in graph.graph.nodes:
+        node.target = WRITTEN_OUT.get(node.target, node.target)
+    graph.recompile()
     take_any_strides(graph)  # where torch decomposes operators, results may have other strides than kernels give
     program = write_dense_program(signature, specialization.graphs, lambda inputs: graph(*inputs))
     leaves = arguments.plan.unwrap(arguments.values)

@@ -17,6 +17,7 @@ from subclass_aot.call import Arguments, RecordedCall
 from subclass_aot.errors import SubclassAotError
 from subclass_aot.hooks import before_compile
 from subclass_aot.logs import log_graph
+from subclass_aot.products import recorded_whole
 from subclass_aot.progress import is_shown, tell
 from subclass_aot.runtime import (
     CompiledGraphs,
@@ -83,7 +84,8 @@ class Options:
     @functools.cached_property
     def replaced(self) -> Mapping[Any, Callable[..., Any]]:
         """The operators that are replaced while tracing: those that the compiler wants decomposed, and the user's."""
-        return {**self.forward.decompositions(), **(self.decompositions or {})}
+        whole = recorded_whole() if self.forward is self.backward is BACKENDS["eager"] else {}
+        return {**whole, **self.forward.decompositions(), **(self.decompositions or {})}
 
 
 def compile_graphs(

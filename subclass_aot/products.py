@@ -1,16 +1,22 @@
-"""Chooses between kernels that compute one product: torch's, and those of the accelerator.
+"""Chooses between kernels for quantized weights: torch's, and those of the accelerator.
 
 Graphs have torch's operators, which every compiler knows. What runs them, eager mode too, takes a kernel of the
 accelerator where that is faster: the same product up to rounding.
+
+The dense weight of one in four bits takes several operators of torch, and for the accelerator one, with the same
+result. That one is in graphs for the backend "eager" only; for other compilers a trace writes it out.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from subclass_aot import _torch, hooks
+from subclass_aot._torch.operators import Operator
+from subclass_aot.meta import MetaTensor
 
 
 def int8_mm(x: torch.Tensor, codes: torch.Tensor, scale: torch.Tensor) -> Any:
@@ -36,3 +42,41 @@ def fastest(func: object) -> Any:
 
 
 _FASTER: dict[object, Any] = {_torch.quantized.int8_mm: _torch.quantized.own_int8_mm}
+
+
+WRITTEN_OUT: dict[Any, Callable[..., Any]] = {}
+"""By operators of this library, what they compute, in operators of torch."""
+
+
+def writes_out(op: Operator) -> Callable[[Callable[..., torch.Tensor]], Callable[..., torch.Tensor]]:
+    """Declares a function that computes what an operator of this library does, in operators of torch."""
+
+    def declare(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        WRITTEN_OUT[op] = function
+        _torch.quantized.written_out(op, function)
+        return function
+
+    return declare
+
+
+def recorded_whole() -> Mapping[Any, Callable[..., Any]]:
+    """Returns decompositions with which a trace records those operators as they are."""
+    return dict.fromkeys(WRITTEN_OUT, lambda *args: NotImplemented)
+
+
+def dense(op: Operator, codes: torch.Tensor, tile: int, *rest: torch.Tensor | Sequence[float]) -> torch.Tensor:
+    """Returns the dense weight of codes in four bits.
+
+    Args:
+        op: The operator that computes it.
+        codes: Its first argument.
+        tile: How many codes lie side by side, for one scale or in one row of a tile.
+        *rest: Its other arguments.
+    """
+    scales = [x for x in rest if isinstance(x, torch.Tensor) and x.is_floating_point()]
+    kinds = {type(x) for x in (codes, *rest) if isinstance(x, torch.Tensor)}
+    runs = kinds == {torch.Tensor} and not _torch.dispatch.count_dispatch_modes()
+    is_traced = kinds == {MetaTensor} and torch.compiler.is_compiling()
+    if hooks.products is None or not (runs or is_traced) or not _torch.quantized.takes_dense(codes, tile, *scales):
+        return WRITTEN_OUT[op](codes, *rest)  # type: ignore[no-any-return]
+    return op(codes, *rest)  # type: ignore[no-any-return]

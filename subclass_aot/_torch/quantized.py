@@ -7,6 +7,7 @@ When they go: return False from `takes_int8` and 0 from `_tile`, and products ar
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -33,11 +34,24 @@ _library.impl("int8_mm", int8_mm, "CompositeExplicitAutograd")
 torch.library.register_fake("subclass_aot::int8_mm", int8_mm, lib=_library)
 own_int8_mm: Any = torch.ops.subclass_aot.int8_mm.default
 """The same, for which the accelerator has a kernel for CPUs: see `subclass_aot.products`."""
+_library.define("int4_dense(Tensor packed, Tensor scales) -> Tensor")
+_library.define("nf4_dense(Tensor packed, Tensor codes, Tensor step, Tensor center, float[] levels) -> Tensor")
+int4_dense: Any = torch.ops.subclass_aot.int4_dense.default
+"""What `Int4Tiles.transposed` computes, in one pass over memory: see `subclass_aot.products`."""
+nf4_dense: Any = torch.ops.subclass_aot.nf4_dense.default
+"""What `NF4Weight.to_plain` computes, likewise."""
 int4_mm = _aten._weight_int4pack_mm_for_cpu.default
 """The same of codes of four bits, see `_tile`: of `x`, the packed codes `[M, N / 2]`, the length of a group, and
 for each group the scale, and what the code 8 stands for: `[N / group, M, 2]`."""
 int_mm = _aten._int_mm.default
 """See `int_product`."""
+
+
+def written_out(op: Any, function: Callable[..., torch.Tensor]) -> None:
+    """Has an operator of this library be `function`, in operators of torch, on all devices without a kernel for it."""
+    name = op.name()
+    _library.impl(name, function, "CompositeExplicitAutograd")
+    torch.library.register_fake(name, function, lib=_library)
 
 
 def has_few_rows(x: torch.Tensor, most: int) -> bool:
@@ -64,6 +78,17 @@ def takes_two_int8(x: torch.Tensor, codes: torch.Tensor, scale: torch.Tensor) ->
     if x.device.type == "cuda":  # cuBLAS takes multiples of 8
         return codes.shape[0] % 8 == 0 and codes.shape[1] % 8 == 0
     return x.device.type == "cpu" and _sums_are_exact()
+
+
+def takes_dense(codes: torch.Tensor, tile: int, *scales: torch.Tensor) -> bool:
+    """Returns whether there may be a kernel that computes a dense weight of codes in four bits, `tile` at a time."""
+    given = (codes, *scales)
+    return (
+        tile % 32 == 0
+        and all(x.device.type == "cpu" and x.is_contiguous() and not _is_symbolic(x) for x in given)
+        and all(x.dtype is torch.bfloat16 for x in scales)
+        and not (torch.is_grad_enabled() and any(x.requires_grad for x in scales))
+    )
 
 
 def int_product(x: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:

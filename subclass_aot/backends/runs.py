@@ -158,7 +158,6 @@ def _result_fits(node: fx.Node | None, call: Call, readers: dict[fx.Node, list[i
 class _Writer:
     """Writes one run."""
 
-    # More than ten attributes: what is found out of the steps in one pass, and read in the next.
     def __init__(self, plan: Plan, group: list[int], readers: dict[fx.Node, list[int]], items: set[int]) -> None:
         self.plan = plan
         self.group = group

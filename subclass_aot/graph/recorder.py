@@ -40,6 +40,7 @@ from subclass_aot.graph.symint_nodes import SymintNodes
 from subclass_aot.meta import MetaTensor, Spec, Storage, Stream, new_leaf, other_threads
 from subclass_aot.operators import effects_of
 from subclass_aot.passes import new_node
+from subclass_aot.products import WRITTEN_OUT
 from subclass_aot.symbols import is_symbolic
 
 
@@ -163,7 +164,7 @@ class Recorder(Stream):
         looks: Looks | None = None,
         listeners: Listeners | None = None,
     ) -> None:
-        super().__init__(internal_overlap.before(lstm.before(decompositions or {})))
+        super().__init__(internal_overlap.before(lstm.before({**WRITTEN_OUT, **(decompositions or {})})))
         self.default_dtype = torch.get_default_dtype()
         self._owned = _Owned(fx.Graph())
         self.graph = self._owned.graph

@@ -15,6 +15,7 @@ from subclass_aot import _torch
 from subclass_aot._stack import pass_on_interruption
 from subclass_aot.graph import drawn_named, name_of_drawn
 from subclass_aot.named import full_name, named
+from subclass_aot.products import WRITTEN_OUT
 from subclass_aot.refused import Refused
 
 _LOCAL = "{name} is defined inside a function, so that no other process finds it. Define it in a module"
@@ -103,7 +104,7 @@ def name_of_operator(func: Any) -> str:
     drawn = name_of_drawn(func)
     if drawn is not None:
         return drawn
-    if func.namespace == "subclass_aot":
+    if func.namespace == "subclass_aot" and func not in WRITTEN_OUT:
         raise Refused(
             f"{name} is an operator that was defined while tracing, for one that writes or for recurrent nets"
         )

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from subclass_aot import products
 from subclass_aot._torch import quantized
 from subclass_aot.tensors.int4_weight import Int4Weight, unpacked
 from subclass_aot.tensors.int8_weight import plus
@@ -36,10 +37,7 @@ class Int4Tiles(WrapperTensor):
 
     def transposed(self) -> torch.Tensor:
         """Returns what the transpose stands for, as the codes lie: `[N, M]`, contiguous."""
-        pairs, groups = self.packed.transpose(0, 1), self.scales.shape[0]
-        codes = torch.cat((pairs & 15, pairs >> 4), -1).view(groups, -1, self.shape[0]).to(self.scales.dtype)
-        scale, middle = torch.stack(self.scales.unbind(-1)).unsqueeze(2)  # apart, so that kernels read them in a row
-        return torch.addcmul(middle, codes.sub_(8), scale).flatten(0, 1)
+        return products.dense(quantized.int4_dense, self.packed, 2 * self.packed.shape[2], self.scales)
 
     def to_plain(self) -> torch.Tensor:
         return self.transposed().t().contiguous()

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import torch
 
+from subclass_aot import products
+from subclass_aot._torch import quantized
 from subclass_aot.tensors.int4_weight import packed
 from subclass_aot.tensors.int8_weight import quantize
 from subclass_aot.wrapper import Outer, WrapperTensor
@@ -18,9 +20,6 @@ LEVELS = (
     *(0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224),
     *(0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0),
 )
-
-_TWO = {2: torch.int32, 4: torch.int64, 8: torch.complex128}
-"""By the bytes of a float, a dtype that holds two."""
 
 
 class Scales(WrapperTensor, views="broadcast"):
@@ -58,13 +57,9 @@ class NF4Weight(WrapperTensor, views="blocks"):
         return Outer.like(self.packed, size=(rows, 2 * half), dtype=self.scales.dtype)
 
     def to_plain(self) -> torch.Tensor:
-        scales, dtype = self.scales.to_plain(), self.scales.dtype
-        levels = torch.tensor(LEVELS, dtype=dtype, device=self.packed.device)
-        pairs = torch.stack((levels.repeat(16), levels.repeat_interleave(16)), -1).view(_TWO[dtype.itemsize])
-        both = pairs.flatten().index_select(0, self.packed.flatten().int()).view(dtype)  # a byte looks up two at once
-        rows, half = self.packed.shape
-        blocks = both.view(rows, 2 * half).unflatten(1, (scales.shape[1], -1))
-        return blocks.mul_(scales[..., None]).flatten(1)  # type: ignore[no-any-return]
+        codes, step, center = self.scales.codes, self.scales.step, self.scales.center
+        block = 2 * self.packed.shape[1] // codes.shape[1]
+        return products.dense(quantized.nf4_dense, self.packed, block, codes, step, center, LEVELS)
 
     def from_plain(self, plain: torch.Tensor) -> NF4Weight:
         blocks = plain.to(self.scales.dtype).unflatten(1, (self.scales.shape[1], -1))

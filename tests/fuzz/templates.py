@@ -87,7 +87,8 @@ WRITES_THAT_LOOK = (
 LAYERS = (
     "nn.gelu({0})", "nn.silu({0})", "nn.normalize({0}, dim=-1)", "nn.group_norm({0}, 1)", "nn.glu({0}, 0)",
     "nn.batch_norm({0}, None, None, training=True)", "nn.conv1d({0}[None], {1}[None])", "nn.pad({0}, (1, 1))",
-    "nn.scaled_dot_product_attention({0}[None], {1}[None], {1}[None])", "nn.mse_loss({0}, {1}).clone()", "nn.hardtanh({0})",
+    "nn.scaled_dot_product_attention({0}[None], {1}[None], {1}[None])", "nn.mse_loss({0}, {1}).clone()",
+    "nn.hardtanh({0})",
     "nn.cross_entropy({0}, {1}.argmax(-1))", "nn.embedding({1}.argmax(-1), {0})", "nn.max_pool1d({0}[None], 2)",
     "nn.avg_pool1d({0}[None], 2)", "nn.interpolate({0}[None], scale_factor=2)", "nn.rms_norm({0}, {0}.shape[-1:])",
     "nn.alpha_dropout({0}, 0.3, training=True)",

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "common.h"
+#include "dense.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/_weight_int8pack_mm.h>
@@ -16,8 +17,6 @@
 namespace subclass_aot {
 
 #if defined(__x86_64__)
-#define SUBCLASS_AOT_AVX2 [[gnu::target("avx2,fma")]]
-
 constexpr int64_t LANES = 8;
 constexpr int64_t MULTIPLE = 32; // of the length of rows
 constexpr int64_t IN_CACHE = 6144; // floats that stay in the first cache beside codes
@@ -109,6 +108,8 @@ inline PyObject* install_products(PyObject*, PyObject*) {
     static bool is_first = true;
     if (std::exchange(is_first, false)) {
       library->impl("int8_mm", int8_mm);
+      library->impl("int4_dense", int4_dense);
+      library->impl("nf4_dense", nf4_dense);
     }
     Py_RETURN_TRUE;
   }

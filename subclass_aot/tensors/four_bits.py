@@ -1,0 +1,55 @@
+"""Dense weights of those in four bits, in operators of torch. The accelerator has a kernel for each: see `products`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from subclass_aot._torch import quantized
+from subclass_aot.products import writes_out
+
+_TWO = {2: torch.int32, 4: torch.int64, 8: torch.complex128}
+"""By the bytes of a float, a dtype that holds two."""
+
+
+@writes_out(quantized.int4_dense)
+def tiles_to_dense(packed: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    """Returns `(codes - 8) * scale + middle`, transposed.
+
+    Args:
+        packed: `uint8[M / tile, N, tile / 2]`; the low bits of a byte are of the first half of the rows of a tile.
+        scales: `[N / group, M, 2]`: scale and middle.
+
+    Returns:
+        `[N, M]`, contiguous.
+    """
+    pairs, (groups, rows, _) = packed.transpose(0, 1), scales.shape
+    codes = torch.cat((pairs & 15, pairs >> 4), -1).view(groups, -1, rows).to(scales.dtype)
+    scale, middle = torch.stack(scales.unbind(-1)).unsqueeze(2)  # apart, so that kernels read them in a row
+    return torch.addcmul(middle, codes.sub_(8), scale).flatten(0, 1)
+
+
+@writes_out(quantized.nf4_dense)
+def levels_to_dense(
+    packed: torch.Tensor, codes: torch.Tensor, step: torch.Tensor, center: torch.Tensor, levels: Sequence[float]
+) -> torch.Tensor:
+    """Returns `levels[packed] * (codes * step + center)`.
+
+    Args:
+        packed: `uint8[M, N / 2]`; the even column of a pair is in the low bits.
+        codes: `int8[M, blocks]`, of the scales.
+        step: `[M, 1]`.
+        center: `[M, 1]`.
+        levels: Sixteen.
+
+    Returns:
+        `[M, N]`, contiguous.
+    """
+    scales, dtype = codes.to(step.dtype) * step + center, step.dtype
+    level = torch.tensor(levels, dtype=dtype, device=packed.device)
+    pairs = torch.stack((level.repeat(16), level.repeat_interleave(16)), -1).view(_TWO[dtype.itemsize])
+    both = pairs.flatten().index_select(0, packed.flatten().int()).view(dtype)  # a byte looks up two at once
+    rows, half = packed.shape
+    blocks = both.view(rows, 2 * half).unflatten(1, (scales.shape[1], -1))
+    return blocks.mul_(scales[..., None]).flatten(1)  # type: ignore[no-any-return]
