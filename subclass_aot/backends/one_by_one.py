@@ -185,15 +185,17 @@ def _hint(func: Callable[..., Any]) -> str:
 
 def _text_of(node: fx.Node | None, call: Call, same: dict[fx.Node, fx.Node]) -> str:
     """Returns a step of a run as a line of Python might say it."""
+    text = _value_text(call, same)
+    return text if node is None else f"{node.name} = {text}"
 
-    def text(value: object) -> str:
-        if isinstance(value, fx.Node):
-            return owner_of(value, same).name
-        if isinstance(value, Call):
-            arguments = [*map(text, value.args), *(f"{name}={text(x)}" for name, x in value.kwargs.items())]
-            return f"{_hint(value.func)}({', '.join(arguments)})"
-        if isinstance(value, list | tuple):
-            return f"[{', '.join(map(text, value))}]"
-        return repr(value)
 
-    return text(call) if node is None else f"{node.name} = {text(call)}"
+def _value_text(value: object, same: dict[fx.Node, fx.Node]) -> str:
+    if isinstance(value, fx.Node):
+        return owner_of(value, same).name
+    if isinstance(value, Call):
+        arguments = [_value_text(x, same) for x in value.args]
+        arguments += [f"{name}={_value_text(x, same)}" for name, x in value.kwargs.items()]
+        return f"{_hint(value.func)}({', '.join(arguments)})"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_value_text(x, same) for x in value)}]"
+    return repr(value)

@@ -235,20 +235,11 @@ class _Writer:
         """
         seen = set(results)
 
-        def marked(argument: Argument) -> Argument:
-            kind, value = argument
-            if kind == "list":
-                return kind, tuple(map(marked, reversed(value)))[::-1]
-            if kind != "place" or value in seen:
-                return argument
-            seen.add(value)
-            return "last", value
-
         found: list[Any] = []
         for step, how in zip(reversed(self.steps), reversed(self.seen_by_autograd(results)), strict=True):
             schema = _torch.operators.schema_of(_WITH_GRAD.get(step.func, step.func))
             unread = tuple(place if place in seen else -1 for place in step.results)
-            arguments = tuple(map(marked, reversed(step.arguments)))[::-1]
+            arguments = _with_last(step.arguments, seen)
             found.append((schema.name, schema.overload_name, arguments, unread, how))
         return found[::-1]
 
@@ -283,3 +274,17 @@ class _Writer:
             else:
                 found.append("below" if step.is_fresh or hidden and noted.isdisjoint(step.results) else "")
         return found
+
+
+def _with_last(arguments: tuple[Argument, ...], seen: set[int]) -> tuple[Argument, ...]:
+    """Returns arguments, with each place marked that nobody has seen yet, from the last one to the first."""
+    found: list[Argument] = []
+    for kind, value in reversed(arguments):
+        if kind == "list":
+            found.append((kind, _with_last(value, seen)))
+        elif kind == "place" and value not in seen:
+            seen.add(value)
+            found.append(("last", value))
+        else:
+            found.append((kind, value))
+    return tuple(reversed(found))

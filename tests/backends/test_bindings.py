@@ -20,6 +20,7 @@ ARGUMENTS: dict[Any, tuple[Any, ...]] = {
     },
     **{getattr(aten, name).default: (X, Y) for name in ("mm", "maximum", "minimum", "copy_")},
     aten.addmm.default: (V, X, Y),
+    aten.linear.default: (X, Y, V),
     aten.bmm.default: (X[None], Y[None]),
     aten.cat.default: ([X, Y], 1),
     aten.stack.default: ([X, Y], 1),

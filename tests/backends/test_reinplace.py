@@ -22,7 +22,7 @@ aten: Any = torch.ops.aten
 
 
 def graphs_of(fn: Callable[..., Any], *args: torch.Tensor) -> tuple[str, ...]:
-    """How forward and backward are run."""
+    """How forward and backward are run, in lines of Python."""
     graphs: list[fx.GraphModule] = []
 
     def keep(graph: fx.GraphModule, inputs: list[Any]) -> Any:
@@ -33,13 +33,9 @@ def graphs_of(fn: Callable[..., Any], *args: torch.Tensor) -> tuple[str, ...]:
     out = out[0] if isinstance(out, tuple) else out
     if out.requires_grad:
         out.sum().backward()
-    return tuple(write_graph(graph).__source__ for graph in graphs)  # type: ignore[attr-defined]
-
-
-@pytest.fixture(autouse=True)
-def one_line_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has each operator be a line of Python, which is what is read here."""
-    monkeypatch.setattr(hooks, "make_run", None)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(hooks, "make_run", None)
+        return tuple(write_graph(graph).__source__ for graph in graphs)  # type: ignore[attr-defined]
 
 
 def rows(x: Any) -> Any:

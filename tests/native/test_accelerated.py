@@ -30,8 +30,8 @@ def run(said: str | None, program: str = PARTS, **more: str) -> subprocess.Compl
 @pytest.mark.parametrize(
     "said, parts",
     [
-        (None, ["modes", "recipes", "tables", "nodes", "kernels", "leaves", "products"]),
-        ("1", ["modes", "recipes", "tables", "nodes", "kernels", "leaves", "products"]),
+        (None, ["modes", "recipes", "tables", "nodes", "graphs", "kernels", "leaves", "products"]),
+        ("1", ["modes", "recipes", "tables", "nodes", "graphs", "kernels", "leaves", "products"]),
         ("0", []),
         ("", []),
         ("exact", []),

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from subclass_aot import aot_compile, mark_dynamic, trace_joint
+from subclass_aot.meta.spec import _interned
 from subclass_aot.trace.text import numbers_are_written_out
 
 NAMES = {4: "four", 5: "five"}
@@ -291,3 +292,22 @@ def test_a_size_that_data_decides_is_a_key(name: str, dynamic: bool | None) -> N
     for values in ([1.0, 2, 3, -1], [1.0, 2, 3, -1], [1.0, -2, 3, -1], [1.0, 2, 3, 5], [2.0, 2, 2, -2]):
         x = torch.tensor(values)
         torch.testing.assert_close(compiled(x), program(x))
+
+
+@pytest.mark.parametrize("mark", [True, None])
+def test_tables_of_the_library_have_no_symbols(mark: bool | None) -> None:
+    """They outlive the trace, and a size would be found there as a number."""
+
+    @functools.lru_cache
+    def table(n: int) -> torch.Tensor:
+        return torch.arange(n).float()
+
+    def program(x: Any) -> Any:
+        return ((x[None] * table(x.shape[-1]))[:, 1:] > 0.5).any()
+
+    compiled = aot_compile(program, dynamic=mark)
+    for rows in (7, 11, 13, 7):
+        x = torch.rand(rows)
+        assert torch.equal(compiled(x), program(x))
+    numbers = {type(n) for spec in list(_interned.values()) for n in (*spec.size, *spec.stride, spec.offset)}
+    assert numbers == {int}
