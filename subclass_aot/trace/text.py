@@ -83,7 +83,7 @@ def _written_out(cls: Any, name: str, torchs: Callable[..., Any]) -> Callable[..
 
 
 def _reads_keys(frame: FrameType) -> bool:
-    """Returns whether a frame of this library reads keys that a program made. Its own tables have no symbols in them."""
+    """Returns whether code of this library reads keys that a program made. Its own tables hold no symbols."""
     return is_own(frame) and str(frame.f_globals.get("__name__")).startswith(_READING_KEYS)
 
 

@@ -269,6 +269,7 @@ OTHERS = [
 ]  # fmt: skip
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("run", OTHERS, ids=lambda run: run.__name__)
 def test_other_uses_leave_nothing(run: Callable[[], None]) -> None:
     assert not left_by(run)

@@ -14,6 +14,7 @@ import gc
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,6 +23,7 @@ from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.graph.generators import Reason
 from subclass_aot.meta import MetaTensor
+from subclass_aot.put_back import PutBack
 
 if TYPE_CHECKING:  # which has what has this
     from subclass_aot.graph.recorder import Recorder
@@ -76,6 +78,7 @@ class OwnGenerators:
         """Runs the block, and notes which generators the function makes; states may be traced tensors."""
         self._forward, self._left = None, []
         with (
+            PutBack(partial(setattr, self, "_forward", None)),  # where the function fails, too: a recorder holds this
             _torch.generator.states_of_generators(_torch.generator.StateKernels(self._get, self._set)),
             _torch.generator.made_generators(self._note_made),
         ):
