@@ -1,4 +1,4 @@
-"""Dense weights of those in four bits, in operators of torch. The accelerator has a kernel for each: see `products`."""
+"""Dense weights of those in four bits: by a kernel of the accelerator where there is one, or by operators of torch."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from collections.abc import Sequence
 import torch
 
 from subclass_aot._torch import quantized
-from subclass_aot.products import writes_out
+from subclass_aot.products import dense, writes_out
 
 _TWO = {2: torch.int32, 4: torch.int64, 8: torch.complex128}
 """By the bytes of a float, a dtype that holds two."""
 
 
-@writes_out(quantized.int4_dense)
 def tiles_to_dense(packed: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
     """Returns `(codes - 8) * scale + middle`, transposed.
 
@@ -24,13 +23,9 @@ def tiles_to_dense(packed: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
     Returns:
         `[N, M]`, contiguous.
     """
-    pairs, (groups, rows, _) = packed.transpose(0, 1), scales.shape
-    codes = torch.cat((pairs & 15, pairs >> 4), -1).view(groups, -1, rows).to(scales.dtype)
-    scale, middle = torch.stack(scales.unbind(-1)).unsqueeze(2)  # apart, so that kernels read them in a row
-    return torch.addcmul(middle, codes.sub_(8), scale).flatten(0, 1)
+    return dense(quantized.int4_dense, packed, 2 * packed.shape[2], scales)
 
 
-@writes_out(quantized.nf4_dense)
 def levels_to_dense(
     packed: torch.Tensor, codes: torch.Tensor, step: torch.Tensor, center: torch.Tensor, levels: Sequence[float]
 ) -> torch.Tensor:
@@ -46,6 +41,22 @@ def levels_to_dense(
     Returns:
         `[M, N]`, contiguous.
     """
+    block = 2 * packed.shape[1] // codes.shape[1]
+    return dense(quantized.nf4_dense, packed, block, codes, step, center, levels)
+
+
+@writes_out(quantized.int4_dense)
+def _tiles(packed: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    pairs, (groups, rows, _) = packed.transpose(0, 1), scales.shape
+    codes = torch.cat((pairs & 15, pairs >> 4), -1).view(groups, -1, rows).to(scales.dtype)
+    scale, middle = torch.stack(scales.unbind(-1)).unsqueeze(2)  # apart, so that kernels read them in a row
+    return torch.addcmul(middle, codes.sub_(8), scale).flatten(0, 1)
+
+
+@writes_out(quantized.nf4_dense)
+def _levels(
+    packed: torch.Tensor, codes: torch.Tensor, step: torch.Tensor, center: torch.Tensor, levels: Sequence[float]
+) -> torch.Tensor:
     scales, dtype = codes.to(step.dtype) * step + center, step.dtype
     level = torch.tensor(levels, dtype=dtype, device=packed.device)
     pairs = torch.stack((level.repeat(16), level.repeat_interleave(16)), -1).view(_TWO[dtype.itemsize])

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from subclass_aot import products
 from subclass_aot._torch import quantized
+from subclass_aot.tensors.four_bits import tiles_to_dense
 from subclass_aot.tensors.int4_weight import Int4Weight, unpacked
 from subclass_aot.tensors.int8_weight import plus
 from subclass_aot.wrapper import Outer, ViewOf, WrapperTensor
@@ -37,7 +37,7 @@ class Int4Tiles(WrapperTensor):
 
     def transposed(self) -> torch.Tensor:
         """Returns what the transpose stands for, as the codes lie: `[N, M]`, contiguous."""
-        return products.dense(quantized.int4_dense, self.packed, 2 * self.packed.shape[2], self.scales)
+        return tiles_to_dense(self.packed, self.scales)
 
     def to_plain(self) -> torch.Tensor:
         return self.transposed().t().contiguous()

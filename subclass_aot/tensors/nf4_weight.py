@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from subclass_aot import products
-from subclass_aot._torch import quantized
+from subclass_aot.tensors.four_bits import levels_to_dense
 from subclass_aot.tensors.int4_weight import packed
 from subclass_aot.tensors.int8_weight import quantize
 from subclass_aot.wrapper import Outer, WrapperTensor
@@ -57,9 +56,7 @@ class NF4Weight(WrapperTensor, views="blocks"):
         return Outer.like(self.packed, size=(rows, 2 * half), dtype=self.scales.dtype)
 
     def to_plain(self) -> torch.Tensor:
-        codes, step, center = self.scales.codes, self.scales.step, self.scales.center
-        block = 2 * self.packed.shape[1] // codes.shape[1]
-        return products.dense(quantized.nf4_dense, self.packed, block, codes, step, center, LEVELS)
+        return levels_to_dense(self.packed, self.scales.codes, self.scales.step, self.scales.center, LEVELS)
 
     def from_plain(self, plain: torch.Tensor) -> NF4Weight:
         blocks = plain.to(self.scales.dtype).unflatten(1, (self.scales.shape[1], -1))
