@@ -104,13 +104,16 @@ def runs_of(plan: Plan, output: Sequence[object]) -> dict[int, Run]:
         readers.setdefault(owner_of(read, plan.same), []).append(len(plan.steps))
     items = {i for i, (_, call) in enumerate(plan.steps) if _is_item(call)}
     groups: list[list[int]] = [[]]
+    made: set[object] = set()  # in the last group
     for i, (node, call) in enumerate(plan.steps):
-        if i in items:
-            continue
-        if _fits(call, plan) and _result_fits(node, call, readers, items):
+        if i in items and call.args[0] in made:
+            continue  # of several results, a run gives each by itself
+        if i not in items and _fits(call, plan) and _result_fits(node, call, readers, items):
             groups[-1].append(i)
+            made.add(node)
         else:
             groups.append([])
+            made.clear()
     return {group[0]: _Writer(plan, group, readers, items).run() for group in groups if len(group) >= _SHORTEST}
 
 

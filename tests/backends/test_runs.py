@@ -14,6 +14,7 @@ from subclass_aot.backends.one_by_one import write_graph
 from subclass_aot.backends.reinplace import plan_of
 from subclass_aot.backends.runs import Run, runs_of
 
+aten: Any = torch.ops.aten
 X = torch.rand(4, 4) + 0.5
 
 
@@ -67,6 +68,33 @@ def test_a_run_ends_at_an_operator_in_python() -> None:
     first, second = runs(lambda x: in_python(x.sin().exp() * 2).cos().neg() + x, X)
     assert operators(first) == ["sin", "exp_", "mul_.Tensor"]
     assert operators(second) == ["cos", "neg_", "add_.Tensor"]
+
+
+@torch.library.custom_op("subclass_aot_tests::two_in_python", mutates_args=())
+def two_in_python(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return x.clone(), x + 1
+
+
+@two_in_python.register_fake
+def _(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return x.clone(), x + 1
+
+
+def test_a_run_begins_after_what_it_reads() -> None:
+    """One of several results is there where it is taken out, and not before."""
+    graph = graph_of(lambda x: two_in_python(x)[1].cos() * x.sin().exp(), X).graph
+    item = next(node for node in graph.nodes if str(node.target) == "<built-in function getitem>")
+    sin, exp = (next(n for n in graph.nodes if n.target is f) for f in (aten.sin.default, aten.exp.default))
+    item.append(sin)
+    sin.append(exp)
+    exp.append(item)
+    output: Any = graph.output_node().args[0]
+    plan = plan_of(graph)
+    for start, run in runs_of(plan, output).items():
+        before = {node for node, _ in plan.steps[:start]} | set(graph.find_nodes(op="placeholder"))
+        assert set(run.inputs) <= before
+    run = write_graph(fx.GraphModule(torch.nn.Module(), graph))
+    assert torch.equal(run([X])[0], (X + 1).cos() * X.sin().exp())
 
 
 def test_a_run_ends_at_arithmetic_of_sizes() -> None:
