@@ -175,9 +175,8 @@ class _Writer:
                 self.covers.append(i)
         self.made = made - self.items.keys() | {item for found in self.items.values() for item, _ in found}
         covered = set(self.covers)
-        self.outputs = [
-            node for node, _ in plan.steps if node in self.made and not covered.issuperset(readers.get(node, ()))
-        ]
+        in_order = [plan.steps[i][0] for i in sorted(covered)]
+        self.outputs = [n for n in in_order if n in self.made and not covered.issuperset(readers.get(n, ()))]
         self.places: dict[fx.Node, int] = {}
         self.count = 0
         self.steps: list[_Step] = []
