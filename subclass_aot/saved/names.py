@@ -13,7 +13,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot._stack import pass_on_interruption
-from subclass_aot.graph import drawn_named, name_of_drawn
+from subclass_aot.graph import drawn_named, lstm, name_of_drawn
 from subclass_aot.named import full_name, named
 from subclass_aot.products import WRITTEN_OUT
 from subclass_aot.refused import Refused
@@ -104,8 +104,6 @@ def name_of_operator(func: Any) -> str:
     drawn = name_of_drawn(func)
     if drawn is not None:
         return drawn
-    if func.namespace == "subclass_aot" and func not in WRITTEN_OUT:
-        raise Refused(
-            f"{name} is an operator that was defined while tracing, for one that writes or for recurrent nets"
-        )
+    if func.namespace == "subclass_aot" and func is not lstm.FOR_TRAINING and func not in WRITTEN_OUT:
+        raise Refused(f"{name} is an operator that was defined while tracing, for one that writes")
     return name

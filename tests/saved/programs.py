@@ -172,5 +172,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Any, ...]], dic
     "windows": (lambda x: (x.unfold(0, 2, 3).mul_(2), x * 1)[1], lambda: (R(9)[1:],), {}),
     "reaches out": (lambda x: (x.as_strided((4,), (2,)).mul_(2), x * 1)[1], lambda: (R(9)[1:5],), {}),
     "containers": (lambda x: {"a": [x["b"][0] + 1], "c": x}, lambda: ({"b": [R(3), 4]},), {}),
+    "recurrent": (applied, lambda: (nn.LSTM(4, 3, 2), leaf(5, 2, 4)), {}),
+    "recurrent, gated": (applied, lambda: (nn.GRU(4, 3), leaf(5, 2, 4)), {}),
     "namespace": (lambda n: n.x * 2, lambda: (types.SimpleNamespace(x=R(3)),), {}),
 }
