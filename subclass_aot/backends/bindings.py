@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
-from subclass_aot.products import fastest
+from subclass_aot.products import WRITTEN_OUT, fastest
 from subclass_aot.symbols import Number
 
 _aten = torch.ops.aten
@@ -25,9 +25,11 @@ def binding_of(func: Callable[..., Any]) -> Callable[..., Any]:
     return binding
 
 
-def is_plain(func: Any) -> bool:
-    """Returns whether what computes `func` is a kernel of torch's, as it stands."""
-    return func.namespace == "aten" and fastest(func) is func and func not in _OWN
+def kernel_of(func: Any) -> Any:
+    """Returns the operator whose kernel in C++ computes what `func` does; None where Python does."""
+    func = fastest(func)
+    is_native = func.namespace == "aten" or func is _torch.quantized.own_int8_mm or func in WRITTEN_OUT
+    return func if is_native and func not in _OWN else None
 
 
 def _as_strided_scatter(

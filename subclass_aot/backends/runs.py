@@ -19,7 +19,7 @@ import torch
 from torch import fx
 
 from subclass_aot import _torch
-from subclass_aot.backends.bindings import is_plain
+from subclass_aot.backends.bindings import kernel_of
 from subclass_aot.backends.reinplace import Call, Plan, nodes_in, owner_of
 from subclass_aot.graph import lstm
 from subclass_aot.meta import Spec
@@ -125,7 +125,7 @@ def _is_item(call: Call) -> bool:
 
 def _fits(call: Call, plan: Plan) -> bool:
     """Returns whether native code can call an operator with these arguments."""
-    if not _torch.operators.is_overload(call.func) or not (is_plain(call.func) or call.func in _WITH_GRAD):
+    if not _torch.operators.is_overload(call.func) or not (kernel_of(call.func) or call.func in _WITH_GRAD):
         return False
     schema = _torch.operators.schema_of(call.func)
     given = [*zip(schema.arguments, call.args, strict=False)]
@@ -239,7 +239,7 @@ class _Writer:
 
         found: list[Any] = []
         for step, how in zip(reversed(self.steps), reversed(self.seen_by_autograd(results)), strict=True):
-            schema = _torch.operators.schema_of(_WITH_GRAD.get(step.func, step.func))
+            schema = _torch.operators.schema_of(_WITH_GRAD.get(step.func) or kernel_of(step.func))
             unread = tuple(place if place in seen else -1 for place in step.results)
             arguments = _with_last(step.arguments, seen)
             found.append((schema.name, schema.overload_name, arguments, unread, how))

@@ -12,6 +12,7 @@ import torch
 
 import subclass_aot as sa
 from subclass_aot import _torch, hooks, products
+from subclass_aot.backends.one_by_one import write_graph
 from subclass_aot.products import WRITTEN_OUT
 from subclass_aot.tensors import Int4Tiles, NF4Weight
 from subclass_aot.tensors.nf4_weight import LEVELS
@@ -168,6 +169,18 @@ class TestWhoCallsThem:
         joint = sa.trace_joint(model, x).graph_module
         seen.extend(node.target for node in joint.graph.nodes if node.op == "call_function")
         assert len(seen) > 40 and not any("dense" in str(target) for target in seen)
+
+    @pytest.mark.parametrize("kind", MAKERS)
+    def test_they_are_in_runs_of_operators(self, kind: str, built: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+        model, x = self.model(kind), torch.randn(40, 64).bfloat16()
+        run_natively(monkeypatch, built)
+        compiled = sa.aot_compile(model)
+        with torch.no_grad():
+            found = compiled(x)
+            assert self.operators(compiled, x) == {f"subclass_aot::{kind}_dense"}
+            assert torch.equal(found, model(x))
+        text = write_graph(compiled._specializations.latest.graphs.forward).__source__  # type: ignore[attr-defined]
+        assert text.count("run(") == 1 and text.count("_dense(") == 2
 
     @pytest.mark.parametrize("kind", MAKERS)
     def test_gradients(self, kind: str) -> None:
