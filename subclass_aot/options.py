@@ -81,7 +81,7 @@ class Options:
         named = {name: BACKENDS[name] for name in (self.fw_compiler, self.bw_compiler) if isinstance(name, str)}
         return {name: backend.artifacts for name, backend in named.items() if backend.artifacts is not None}
 
-    @functools.cached_property
+    @property
     def replaced(self) -> Mapping[Any, Callable[..., Any]]:
         """The operators that are replaced while tracing: those that the compiler wants decomposed, and the user's."""
         whole = recorded_whole() if self.forward is self.backward is BACKENDS["eager"] else {}
