@@ -11,6 +11,7 @@ from torch import fx
 
 from subclass_aot import SubclassAotError, aot_compile
 from subclass_aot.options import Options
+from subclass_aot.products import WRITTEN_OUT
 
 
 def test_the_options_are_those_of_aot_compile() -> None:
@@ -38,7 +39,7 @@ def test_decompositions_of_the_user_come_before_those_of_the_compiler() -> None:
     def own(x: torch.Tensor) -> torch.Tensor:
         return x
 
-    assert not Options("eager").replaced
+    assert Options("eager").replaced.keys() <= WRITTEN_OUT.keys()  # which it records as they are
     operator = next(iter(Options("inductor").replaced))
     assert Options("inductor", decompositions={operator: own}).replaced[operator] is own
 
