@@ -32,8 +32,8 @@ def log_graph(kind: _Kind, graph: fx.GraphModule, name: str) -> None:
         name: What was compiled.
     """
     artifact = "aot_joint_graph" if kind == "joint" else "aot_graphs"
-    if _log.isEnabledFor(logging.INFO) or _torch.logs.is_artifact_enabled(artifact):
-        log = _log.info if _log.isEnabledFor(logging.INFO) else _torch.logs.artifact_log(artifact).debug
+    if _wants(logging.INFO) or _torch.logs.is_artifact_enabled(artifact):
+        log = _log.info if _wants(logging.INFO) else _torch.logs.artifact_log(artifact).debug
         log("%s graph of %s\n%s", kind, name, _text(graph))
     _torch.logs.trace_structured(f"aot_{kind}_graph", lambda: _text(graph))
 
@@ -46,8 +46,17 @@ def log_code(sources: Mapping[str, str], name: str) -> None:
         name: What was compiled.
     """
     text = "\n\n".join(sources.values())
-    _log.debug("generated code of %s\n%s", name, text)
+    if _wants(logging.DEBUG):
+        _log.debug("generated code of %s\n%s", name, text)
     _torch.logs.trace_structured_artifact("subclass_aot_code", text)
+
+
+def _wants(level: int) -> bool:
+    """Returns whether somebody has set the level of our own logger. That of all loggers is set by programs that do not
+    expect a graph of a thousand lines.
+    """
+    ours = (_log, logging.getLogger("subclass_aot"))
+    return any(log.level != logging.NOTSET for log in ours) and _log.isEnabledFor(level)
 
 
 def _text(graph: fx.GraphModule) -> str:

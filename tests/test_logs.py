@@ -73,3 +73,11 @@ def test_the_logger_is_pythons(caplog: pytest.LogCaptureFixture) -> None:
         aot_compile(lambda s: s.sin())(TwoTensor(torch.ones(2), torch.ones(2)))
     texts = [record.getMessage() for record in caplog.records if record.name == "subclass_aot.logs"]
     assert [text.split()[0] for text in texts] == ["joint", "inference", "generated"]
+
+
+@pytest.mark.parametrize("level", [logging.INFO, logging.DEBUG])
+def test_a_program_that_logs_does_not_get_graphs(level: int, caplog: pytest.LogCaptureFixture) -> None:
+    """`logging.basicConfig(level=logging.INFO)` is for messages of a line."""
+    with caplog.at_level(level):
+        aot_compile(lambda s: s.sin())(TwoTensor(torch.ones(2), torch.ones(2)))
+    assert [record for record in caplog.records if record.name.startswith("subclass_aot")] == []
