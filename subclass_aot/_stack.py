@@ -88,9 +88,10 @@ def warn(message: str) -> None:
 
 
 def user_line_of(error: BaseException) -> str:
-    """Returns the innermost line of the user's that an error came through, in the same form."""
+    """Returns the innermost line of the user's that an error came through, in the same form; else the running one."""
     steps = [(frame.f_code.co_filename, line, "") for frame, line in walk_tb(error.__traceback__)]
-    return _format_line([step for step in reversed(steps) if is_user_file(step[0])][:1])
+    through = [step for step in reversed(steps) if is_user_file(step[0])][:1]
+    return _format_line(through) if through else user_line()
 
 
 def first_line(error: BaseException) -> str:
