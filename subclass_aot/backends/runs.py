@@ -104,16 +104,17 @@ def runs_of(plan: Plan, output: Sequence[object]) -> dict[int, Run]:
         readers.setdefault(owner_of(read, plan.same), []).append(len(plan.steps))
     items = {i for i, (_, call) in enumerate(plan.steps) if _is_item(call)}
     groups: list[list[int]] = [[]]
-    made: set[object] = set()  # in the last group
+    made: set[object] = set()  # in the last group, and in those before it that are runs
     for i, (node, call) in enumerate(plan.steps):
-        if i in items and call.args[0] in made:
+        if i in items and owner_of(call.args[0], plan.same) in made:
             continue  # of several results, a run gives each by itself
         if i not in items and _fits(call, plan) and _result_fits(node, call, readers, items):
             groups[-1].append(i)
             made.add(node)
         else:
+            if len(groups[-1]) < _SHORTEST:
+                made.difference_update(plan.steps[j][0] for j in groups[-1])
             groups.append([])
-            made.clear()
     return {group[0]: _Writer(plan, group, readers, items).run() for group in groups if len(group) >= _SHORTEST}
 
 

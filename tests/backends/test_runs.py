@@ -97,6 +97,23 @@ def test_a_run_begins_after_what_it_reads() -> None:
     assert torch.equal(run([X])[0], (X + 1).cos() * X.sin().exp())
 
 
+def test_parts_that_are_taken_out_later_do_not_end_a_run() -> None:
+    def fn(x: Any) -> Any:
+        parts, total = x.unbind(0), x[0]
+        for part in parts:
+            first, second = (total @ x).chunk(2, 0)
+            total = torch.cat([first.sin(), second * part[:2]])
+        return total
+
+    (run,) = runs(fn, X)
+    assert len(run.steps) > 20
+
+
+def test_a_recurrent_layer_is_one_run() -> None:
+    (run,) = runs(torch.nn.GRU(4, 4, 2), torch.rand(5, 2, 4))
+    assert len(run.steps) > 100 and len(run.outputs) == 2
+
+
 def test_a_run_ends_at_arithmetic_of_sizes() -> None:
     def fn(x: Any) -> Any:
         n = x.shape[0]

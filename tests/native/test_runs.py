@@ -271,6 +271,9 @@ class TestErrors:
             ("aten::sin", "", (), (0,), ""),
             ("aten::sin", "", (("constant", "no tensor"),), (0,), ""),
             ("aten::sin", ""),
+            ("aten::sin", "", (("place", 1),), (0,), ""),
+            ("aten::sin", "", (("place", 0),), (1,), ""),
+            ("aten::cat", "", (("list", (("place", 0), ("last", 7))), ("constant", 0)), (0,), ""),
         ],
     )
     def test_steps_that_are_none(self, step: Any, built: ModuleType) -> None:

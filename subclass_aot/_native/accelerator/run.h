@@ -188,7 +188,26 @@ struct Run {
       run->steps.push_back(step_of(PyTuple_GET_ITEM(steps, i)));
     }
     run->outputs = numbers(outputs);
+    for (auto& step : run->steps) {
+      run->check(step.arguments);
+      run->check(step.results);
+    }
+    run->check(run->outputs);
+    TORCH_CHECK_TYPE(inputs <= places, "a run has fewer places than inputs");
     return run;
+  }
+
+  void check(const std::vector<int>& numbers) const {
+    for (int number : numbers) {
+      TORCH_CHECK_TYPE(number < static_cast<int>(places), "there is no place ", number, " in a run of ", places);
+    }
+  }
+
+  void check(const std::vector<Argument>& arguments) const {
+    for (auto& argument : arguments) {
+      check(std::vector<int>{argument.place});
+      check(argument.items);
+    }
   }
 
   static Step step_of(PyObject* given) {
