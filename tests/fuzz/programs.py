@@ -348,6 +348,8 @@ def _run(text: str, no_grad: bool, values: dict[str, Any]) -> None:
         results = step(*values.values())
     if not all(isinstance(x, torch.Tensor) for x in results):
         raise TypeError("not a tensor")
+    if any(type(x) is TwoTensor and x.a.shape != x.b.shape for x in results):
+        raise TypeError("no two tensors of one size, as the class has it")
     values.update(zip(targets, results, strict=True))
 
 
