@@ -33,6 +33,9 @@ from subclass_aot.runtime import (
 from subclass_aot.signature import JointSignature
 from subclass_aot.trace import JointTrace
 
+_KNOWING = ("eager", "inductor")
+"""The compilers that run operators of this library as they are."""
+
 WithTangents = Callable[[Mapping[int, "torch.Tensor | None"]], JointTrace]
 """Tangents, by their positions, to a trace that goes backward with them."""
 
@@ -84,7 +87,8 @@ class Options:
     @property
     def replaced(self) -> Mapping[Any, Callable[..., Any]]:
         """The operators that are replaced while tracing: those that the compiler wants decomposed, and the user's."""
-        whole = recorded_whole() if self.forward is self.backward is BACKENDS["eager"] else {}
+        compilers = (self.fw_compiler, self.bw_compiler or self.fw_compiler)
+        whole = recorded_whole() if all(isinstance(x, str) and x in _KNOWING for x in compilers) else {}
         return {**whole, **self.forward.decompositions(), **(self.decompositions or {})}
 
 

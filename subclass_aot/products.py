@@ -4,7 +4,7 @@ Graphs have torch's operators, which every compiler knows. What runs them, eager
 accelerator where that is faster: the same product up to rounding.
 
 The dense weight of one in four bits takes several operators of torch, and for the accelerator one, with the same
-result. That one is in graphs for the backend "eager" only; for other compilers a trace writes it out.
+result. That one is in graphs for the backends "eager" and "inductor" only; for other compilers a trace writes it out.
 """
 
 from __future__ import annotations

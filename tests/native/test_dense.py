@@ -156,6 +156,21 @@ class TestWhoCallsThem:
             assert torch.equal(found[0], model(x)) and torch.equal(found[1], model(x))
 
     @pytest.mark.parametrize("kind", MAKERS)
+    def test_inductor(self, kind: str) -> None:
+        model = self.model(kind)
+        compiled = sa.aot_compile(model, fw_compiler="inductor", dynamic=True)
+        for rows in (40, 24):
+            x = torch.randn(rows, 64).bfloat16().requires_grad_()
+            gradients = []
+            for function in (compiled, model):
+                (gradient,) = torch.autograd.grad(function(x).float().square().sum(), x)
+                gradients.append(gradient)
+            torch.testing.assert_close(*gradients, rtol=0.02, atol=0.02)
+        with torch.no_grad():
+            compiled(x)
+            assert self.operators(compiled, x) == {f"subclass_aot::{kind}_dense"}
+
+    @pytest.mark.parametrize("kind", MAKERS)
     def test_other_compilers_get_operators_of_torch(self, kind: str) -> None:
         seen: list[Any] = []
 
