@@ -80,14 +80,16 @@ def takes_two_int8(x: torch.Tensor, codes: torch.Tensor, scale: torch.Tensor) ->
     return x.device.type == "cpu" and _sums_are_exact()
 
 
-def takes_dense(codes: torch.Tensor, tile: int, *scales: torch.Tensor) -> bool:
+def takes_dense(codes: torch.Tensor, tile: int, *rest: torch.Tensor) -> bool:
     """Returns whether there may be a kernel that computes a dense weight of codes in four bits, `tile` at a time."""
-    given = (codes, *scales)
+    given = (codes, *rest)
+    floats = [x for x in rest if x.is_floating_point()]
     return (
         tile % 32 == 0
         and all(x.device.type == "cpu" and x.is_contiguous() and not _is_symbolic(x) for x in given)
-        and all(x.dtype is torch.bfloat16 for x in scales)
-        and not (torch.is_grad_enabled() and any(x.requires_grad for x in scales))
+        and all(x.dtype is torch.bfloat16 for x in floats)
+        and all(x.shape[0] == codes.shape[0] for x in rest if x.dim() == codes.dim() == 2)  # one of each row
+        and not (torch.is_grad_enabled() and any(x.requires_grad for x in floats))
     )
 
 

@@ -15,7 +15,7 @@ from subclass_aot import _torch, hooks, products
 from subclass_aot.backends.one_by_one import write_graph
 from subclass_aot.products import WRITTEN_OUT
 from subclass_aot.tensors import Int4Tiles, NF4Weight
-from subclass_aot.tensors.nf4_weight import LEVELS
+from subclass_aot.tensors.nf4_weight import LEVELS, Scales
 from tests.native.places import run_natively
 
 int4_dense, nf4_dense = _torch.quantized.int4_dense, _torch.quantized.nf4_dense
@@ -219,6 +219,20 @@ class TestWhoCallsThem:
         model, x = self.model(kind, dtype), torch.randn(40, 64).to(dtype)
         with torch.no_grad():
             assert self.operators(model, x) == set()
+
+    @pytest.mark.parametrize("part", ["codes", "step", "center"])
+    def test_scales_in_another_form_are_computed_by_torch(self, part: str) -> None:
+        """Codes column by column, and one step or center for all rows."""
+        weight: Any = MAKERS["nf4"](torch.randn(96, 64).bfloat16())
+        codes, step, center = weight.scales.codes, weight.scales.step, weight.scales.center
+        forms = {
+            "codes": (codes.t().contiguous().t(), step, center),
+            "step": (codes, step[:1], center),
+            "center": (codes, step, center[:1]),
+        }
+        expected = WRITTEN_OUT[nf4_dense](weight.packed, *forms[part], LEVELS)
+        for function in (lambda w: w.to_plain(), sa.aot_compile(lambda w: w.to_plain() * 1)):
+            assert torch.equal(function(NF4Weight(weight.packed, Scales(*forms[part]))), expected)
 
     @pytest.mark.parametrize("kind", MAKERS)
     def test_a_file_runs_without_the_kernel(self, kind: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
