@@ -33,9 +33,6 @@ from subclass_aot.runtime import (
 from subclass_aot.signature import JointSignature
 from subclass_aot.trace import JointTrace
 
-_KNOWING = ("eager", "inductor")
-"""The compilers that run operators of this library as they are."""
-
 WithTangents = Callable[[Mapping[int, "torch.Tensor | None"]], JointTrace]
 """Tangents, by their positions, to a trace that goes backward with them."""
 
@@ -87,8 +84,7 @@ class Options:
     @property
     def replaced(self) -> Mapping[Any, Callable[..., Any]]:
         """The operators that are replaced while tracing: those that the compiler wants decomposed, and the user's."""
-        compilers = (self.fw_compiler, self.bw_compiler or self.fw_compiler)
-        whole = recorded_whole() if all(isinstance(x, str) and x in _KNOWING for x in compilers) else {}
+        whole = recorded_whole() if self.forward.takes_own and self.backward.takes_own else {}
         return {**whole, **self.forward.decompositions(), **(self.decompositions or {})}
 
 

@@ -90,6 +90,31 @@ class Function:
     ) -> Function: ...
     def __call__(self, *args: Any) -> tuple[Any, ...]: ...
 
+Argument = tuple[str, Any]
+"""What an operator is given: ("constant", a value), ("place", a number), ("last", a number) where a place is read for
+the last time, or ("list", a tuple of these)."""
+
+class Run:
+    """Calls operators of a graph in a row.
+
+    Args:
+        inputs: How many values it is given, which are in the first places.
+        places: How many values there are in all.
+        steps: For each operator its name, its overload, its arguments, the places of its results (-1 for one that
+            nobody reads), and what autograd sees of it: "" for all, "below" for nothing, "with grad" as
+            `graph/lstm.py` says.
+        outputs: The places that are given back.
+    """
+    def __new__(
+        cls,
+        inputs: int,
+        places: int,
+        steps: tuple[tuple[str, str, tuple[Argument, ...], tuple[int, ...], str], ...],
+        outputs: tuple[int, ...],
+    ) -> Run: ...
+    def __call__(self, inputs: list[Any], /) -> Any:
+        """Empties the list; gives the one output, or a tuple of all."""
+
 def install_kernels(names: Sequence[str]) -> list[str]:
     """Puts kernels for the Python key into the dispatcher, once for the process.
 

@@ -29,7 +29,7 @@ PARTS: Final[dict[Part, str]] = {
     "graphs": "calling the operators of a graph",
     "kernels": "serving operators on each inner tensor",
     "leaves": "serving operators on tensors without data",
-    "products": "the product of one row and a weight in eight bits",
+    "products": "products with weights in eight bits, and dense weights of those in four",
 }
 """What can run natively. All but the first are parts of the accelerator."""
 

@@ -87,6 +87,7 @@ class Backend:
             `meta["output_strides"]`, and its backward graphs take what is saved as its example inputs say.
         artifacts: How another process is spared to compile the same; None if that cannot be.
         fuses: Whether it runs cheap operators together with those that read them, so that computing them twice is free.
+        takes_own: Whether it takes operators of this library that a trace can write out: see `products.py`.
     """
 
     compile: Callable[[fx.GraphModule, list[Any], bool], BoxedFunction]
@@ -94,6 +95,7 @@ class Backend:
     chooses_strides: bool = False
     artifacts: Artifacts | None = None
     fuses: bool = False
+    takes_own: bool = False
 
 
 def resolve(compiler: str | Compiler | Backend) -> Backend:
@@ -326,13 +328,14 @@ def _is_aligned(spec: Spec) -> bool:
 
 
 BACKENDS: dict[str, Backend] = {
-    "eager": Backend(_eager),
+    "eager": Backend(_eager, takes_own=True),
     "inductor": Backend(
         _inductor,
         inductor_decompositions,
         chooses_strides=True,
         artifacts=Artifacts(_torch.inductor.recorded_artifacts, _torch.inductor.load_artifacts),
         fuses=True,
+        takes_own=True,
     ),
 }
 """Compilers by name."""

@@ -78,13 +78,13 @@ class _Step:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether the results are new memory."""
+        """Returns whether the results are new memory."""
         effects = effects_of(self.func)
         return effects.pure and not effects.composite or self.func in _FRESH
 
     @property
     def written(self) -> set[int]:
-        """The places that it writes."""
+        """Returns the places that it writes."""
         given = [self.arguments[position] for position, _ in effects_of(self.func).writes]
         return {place for kind, value in given for _, place in (value if kind == "list" else [(kind, value)])}
 

@@ -156,9 +156,10 @@ class TestWhoCallsThem:
             assert torch.equal(found[0], model(x)) and torch.equal(found[1], model(x))
 
     @pytest.mark.parametrize("kind", MAKERS)
-    def test_inductor(self, kind: str) -> None:
+    @pytest.mark.parametrize("compiler", ["inductor", sa.inductor("default")], ids=["name", "mode"])
+    def test_inductor(self, kind: str, compiler: Any) -> None:
         model = self.model(kind)
-        compiled = sa.aot_compile(model, fw_compiler="inductor", dynamic=True)
+        compiled = sa.aot_compile(model, fw_compiler=compiler, dynamic=True)
         for rows in (40, 24):
             x = torch.randn(rows, 64).bfloat16().requires_grad_()
             gradients = []
