@@ -35,7 +35,7 @@ def rows(table: str) -> Iterator[list[str]]:
     [['a', 'b'], ['1', '2']]
     """
     for line in table.splitlines():
-        cells = [cell.strip() for cell in line.strip("| \n").split("|")]
+        cells = [cell.strip() for cell in line.strip().removeprefix("|").removesuffix("|").split("|")]
         if line.startswith("|") and not re.fullmatch(r"[-:]+", cells[0]):
             yield cells
 

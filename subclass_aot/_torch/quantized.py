@@ -82,15 +82,17 @@ def takes_two_int8(x: torch.Tensor, codes: torch.Tensor, scale: torch.Tensor) ->
 
 def takes_dense(codes: torch.Tensor, tile: int, *rest: torch.Tensor) -> bool:
     """Returns whether there may be a kernel that computes a dense weight of codes in four bits, `tile` at a time."""
-    given = (codes, *rest)
-    floats = [x for x in rest if x.is_floating_point()]
-    return (
-        tile % 32 == 0
-        and all(x.device.type == "cpu" and x.is_contiguous() and not _is_symbolic(x) for x in given)
-        and all(x.dtype is torch.bfloat16 for x in floats)
-        and all(x.shape[0] == codes.shape[0] for x in rest if x.dim() == codes.dim() == 2)  # one of each row
-        and not (torch.is_grad_enabled() and any(x.requires_grad for x in floats))
-    )
+    if tile % 32:
+        return False
+    with_grad = torch.is_grad_enabled()
+    for x in (codes, *rest):
+        if x.device.type != "cpu" or _is_symbolic(x) or not x.is_contiguous():
+            return False
+        if x.dim() == codes.dim() == 2 and x.shape[0] != codes.shape[0]:  # one of each row
+            return False
+        if x.is_floating_point() and (x.dtype is not torch.bfloat16 or (with_grad and x.requires_grad)):
+            return False
+    return True
 
 
 def int_product(x: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:
@@ -120,7 +122,7 @@ def _takes(x: torch.Tensor, codes: torch.Tensor, scale: torch.Tensor) -> bool:
 def _is_symbolic(codes: torch.Tensor) -> bool:
     """Returns whether codes have symbolic sizes, of which each condition of a kernel would be a guard."""
     sizes: tuple[Any, ...] = codes.shape
-    return any(isinstance(size, torch.SymInt) for size in sizes)
+    return torch.SymInt in map(type, sizes)
 
 
 def tile_for(weight: torch.Tensor, group: int) -> int:

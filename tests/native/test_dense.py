@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -90,6 +93,15 @@ def test_several_threads() -> None:
             test_nf4(1023, 8, 32)
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.skipif(_torch.quantized.CAPABILITY != "AVX512", reason="it has no wider registers than the others")
+def test_registers_of_eight_floats() -> None:
+    names = ("test_int4", "test_nf4", "test_each_byte", "test_scales_that_are_no_usual_numbers", "test_several_threads")
+    command = [sys.executable, "-m", "pytest", "-q", __file__, "-k", " or ".join(names)]
+    narrow = {**os.environ, "ATEN_CPU_CAPABILITY": "avx2"}
+    found = subprocess.run(command, env=narrow, capture_output=True, text=True, check=False)
+    assert found.returncode == 0 and " passed" in found.stdout, found.stdout[-2000:]
 
 
 @pytest.mark.parametrize(

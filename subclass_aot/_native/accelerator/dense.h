@@ -5,6 +5,7 @@
 #include "common.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/Version.h>
 #include <ATen/ops/empty.h>
 
 #if defined(__x86_64__)
@@ -13,6 +14,7 @@
 namespace subclass_aot {
 
 #define SUBCLASS_AOT_AVX2 [[gnu::target("avx2,fma")]]
+#define SUBCLASS_AOT_AVX512 [[gnu::target("avx2,fma,avx512f,avx512bw,avx512vl,avx512dq")]]
 
 constexpr int64_t DENSE_GRAIN = 65536; // elements, for which another thread pays
 
@@ -29,9 +31,30 @@ SUBCLASS_AOT_AVX2 inline __m256i rounded(__m256 x) {
   return _mm256_blendv_epi8(_mm256_set1_epi32(0x7fc0), near, _mm256_castps_si256(is_number));
 }
 
+// The same, as floats.
+SUBCLASS_AOT_AVX2 inline __m256 near_bfloat16(__m256 x) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(rounded(x), 16));
+}
+
 SUBCLASS_AOT_AVX2 inline void store(at::BFloat16* out, __m256 low, __m256 high) {
   const __m256i both = _mm256_packus_epi32(rounded(low), rounded(high));
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm256_permute4x64_epi64(both, 0b11011000));
+}
+
+// Whether sixteen floats are one register, as in the functions below whose names end in 512. Torch's own kernels go by
+// the same, which `ATEN_CPU_CAPABILITY` sets.
+inline bool has_512() {
+  static const bool has = at::get_cpu_capability() == "AVX512";
+  return has;
+}
+
+// Rounds sixteen floats to the nearest bfloat16.
+SUBCLASS_AOT_AVX512 inline __m256i rounded_512(__m512 x) {
+  const __m512i bits = _mm512_castps_si512(x);
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  const __m512i near = _mm512_srli_epi32(_mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff))), 16);
+  const __mmask16 is_nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+  return _mm512_cvtepi32_epi16(_mm512_mask_mov_epi32(near, is_nan, _mm512_set1_epi32(0x7fc0)));
 }
 
 // `(code - 8) * scale + middle` of sixteen codes.
@@ -44,11 +67,41 @@ SUBCLASS_AOT_AVX2 inline void scaled(__m128i codes, const float* scale, const fl
       _mm256_fmadd_ps(high, _mm256_loadu_ps(scale + 8), _mm256_loadu_ps(middle + 8)));
 }
 
-SUBCLASS_AOT_AVX2 inline void int4_rows(
+// The same. A table has the numbers of the codes; the low four bits of a byte are its index.
+SUBCLASS_AOT_AVX512 inline void scaled_512(
+    __m128i codes, __m512 numbers, const float* scale, const float* middle, at::BFloat16* out) {
+  const __m512 of = _mm512_permutexvar_ps(_mm512_cvtepu8_epi32(codes), numbers);
+  const __m512 dense = _mm512_fmadd_ps(of, _mm512_loadu_ps(scale), _mm512_loadu_ps(middle));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), rounded_512(dense));
+}
+
+// A column of a tile: the low bits of each byte are of the first half of the rows.
+SUBCLASS_AOT_AVX2 inline void int4_column(
+    const uint8_t* pairs, const float* scale, const float* middle, at::BFloat16* out, int64_t half) {
+  const __m128i low_bits = _mm_set1_epi8(15);
+  for (int64_t i = 0; i < half; i += 16) {
+    const __m128i sixteen = _mm_loadu_si128(reinterpret_cast<const __m128i*>(pairs + i));
+    scaled(_mm_and_si128(sixteen, low_bits), scale + i, middle + i, out + i);
+    const __m128i high = _mm_and_si128(_mm_srli_epi16(sixteen, 4), low_bits);
+    scaled(high, scale + half + i, middle + half + i, out + half + i);
+  }
+}
+
+SUBCLASS_AOT_AVX512 inline void int4_column_512(
+    const uint8_t* pairs, const float* scale, const float* middle, at::BFloat16* out, int64_t half) {
+  const __m512 numbers = _mm512_set_ps(7, 6, 5, 4, 3, 2, 1, 0, -1, -2, -3, -4, -5, -6, -7, -8);
+  for (int64_t i = 0; i < half; i += 16) {
+    const __m128i sixteen = _mm_loadu_si128(reinterpret_cast<const __m128i*>(pairs + i));
+    scaled_512(sixteen, numbers, scale + i, middle + i, out + i);
+    scaled_512(_mm_srli_epi16(sixteen, 4), numbers, scale + half + i, middle + half + i, out + half + i);
+  }
+}
+
+inline void int4_rows(
     const uint8_t* packed, const at::BFloat16* scales, at::BFloat16* out, int64_t rows, int64_t columns, int64_t tile,
     int64_t group, int64_t begin, int64_t end) {
+  const auto column = has_512() ? int4_column_512 : int4_column;
   std::vector<float> scale(rows), middle(rows);
-  const __m128i low_bits = _mm_set1_epi8(15);
   int64_t of = -1;
   for (int64_t n = begin; n < end; n++) {
     if (n / group != of) {
@@ -60,13 +113,7 @@ SUBCLASS_AOT_AVX2 inline void int4_rows(
     }
     for (int64_t first = 0; first < rows; first += tile) {
       const uint8_t* pairs = packed + (first * columns + n * tile) / 2;
-      for (int64_t i = 0; i < tile / 2; i += 16) {
-        const __m128i sixteen = _mm_loadu_si128(reinterpret_cast<const __m128i*>(pairs + i));
-        const int64_t low = first + i, high = low + tile / 2;
-        scaled(_mm_and_si128(sixteen, low_bits), &scale[low], &middle[low], out + n * rows + low);
-        scaled(
-            _mm_and_si128(_mm_srli_epi16(sixteen, 4), low_bits), &scale[high], &middle[high], out + n * rows + high);
-      }
+      column(pairs, &scale[first], &middle[first], out + n * rows + first, tile / 2);
     }
   }
 }
@@ -108,30 +155,63 @@ SUBCLASS_AOT_AVX2 inline Levels levels_of(const float* levels, float scale) {
       _mm256_permute4x64_epi64(low, 0b10001000), _mm256_permute4x64_epi64(high, 0b10001000)};
 }
 
-SUBCLASS_AOT_AVX2 inline void nf4_rows(
+SUBCLASS_AOT_AVX2 inline void nf4_block(
+    const uint8_t* pairs, const float* levels, float scale, at::BFloat16* out, int64_t half) {
+  const Levels table = levels_of(levels, scale);
+  const __m128i low_bits = _mm_set1_epi8(15);
+  for (int64_t i = 0; i < half; i += 16) {
+    const __m128i sixteen = _mm_loadu_si128(reinterpret_cast<const __m128i*>(pairs + i));
+    const __m128i even = _mm_and_si128(sixteen, low_bits);
+    const __m128i odd = _mm_and_si128(_mm_srli_epi16(sixteen, 4), low_bits);
+    const __m256i in_order = _mm256_set_m128i(_mm_unpackhi_epi8(even, odd), _mm_unpacklo_epi8(even, odd));
+    const __m256i low = _mm256_shuffle_epi8(table.low, in_order), high = _mm256_shuffle_epi8(table.high, in_order);
+    const __m256i first = _mm256_unpacklo_epi8(low, high), second = _mm256_unpackhi_epi8(low, high);
+    auto* to = reinterpret_cast<__m256i*>(out + 2 * i);
+    _mm256_storeu_si256(to, _mm256_permute2x128_si256(first, second, 0x20));
+    _mm256_storeu_si256(to + 1, _mm256_permute2x128_si256(first, second, 0x31));
+  }
+}
+
+// The same. A table has all levels twice, so that only the low four bits of an index count: of a byte, these are its
+// even code; shifted by twelve, its odd code begins at the next index.
+SUBCLASS_AOT_AVX512 inline void nf4_block_512(
+    const uint8_t* pairs, const float* levels, float scale, at::BFloat16* out, int64_t half) {
+  const __m512 products = _mm512_mul_ps(_mm512_loadu_ps(levels), _mm512_set1_ps(scale));
+  const __m512i table = _mm512_broadcast_i64x4(rounded_512(products));
+  for (int64_t i = 0; i < half; i += 16) {
+    const __m512i bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(pairs + i)));
+    const __m512i at = _mm512_or_si512(bytes, _mm512_slli_epi32(bytes, 12));
+    _mm512_storeu_si512(out + 2 * i, _mm512_permutexvar_epi16(at, table));
+  }
+}
+
+// Writes `codes * step + center` of a row, rounded after each operation.
+SUBCLASS_AOT_AVX2 inline void nf4_scales(
+    const int8_t* codes, at::BFloat16 step, at::BFloat16 center, float* out, int64_t blocks) {
+  const __m256 steps = _mm256_set1_ps(to_float(step)), centers = _mm256_set1_ps(to_float(center));
+  int64_t b = 0;
+  for (; b + 8 <= blocks; b += 8) {
+    const __m128i eight = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(codes + b));
+    const __m256 stepped = near_bfloat16(_mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(eight)), steps));
+    _mm256_storeu_ps(out + b, near_bfloat16(_mm256_add_ps(stepped, centers)));
+  }
+  for (; b < blocks; b++) {
+    const float stepped = at::BFloat16(static_cast<float>(codes[b]) * to_float(step));
+    out[b] = at::BFloat16(stepped + to_float(center));
+  }
+}
+
+inline void nf4_rows(
     const uint8_t* packed, const int8_t* codes, const at::BFloat16* step, const at::BFloat16* center,
     const float* levels, at::BFloat16* out, int64_t columns, int64_t blocks, int64_t begin, int64_t end) {
+  const auto of_block = has_512() ? nf4_block_512 : nf4_block;
   const int64_t block = columns / blocks;
-  const __m128i low_bits = _mm_set1_epi8(15);
+  std::vector<float> scales(blocks);
   for (int64_t m = begin; m < end; m++) {
+    nf4_scales(codes + m * blocks, step[m], center[m], scales.data(), blocks);
     for (int64_t b = 0; b < blocks; b++) {
-      const float stepped = at::BFloat16(static_cast<float>(codes[m * blocks + b]) * to_float(step[m]));
-      const float scale = at::BFloat16(stepped + to_float(center[m]));
-      const Levels table = levels_of(levels, scale);
-      const uint8_t* pairs = packed + (m * columns + b * block) / 2;
-      at::BFloat16* to = out + m * columns + b * block;
-      for (int64_t i = 0; i < block / 2; i += 16) {
-        const __m128i sixteen = _mm_loadu_si128(reinterpret_cast<const __m128i*>(pairs + i));
-        const __m128i even = _mm_and_si128(sixteen, low_bits);
-        const __m128i odd = _mm_and_si128(_mm_srli_epi16(sixteen, 4), low_bits);
-        const __m256i in_order = _mm256_set_m128i(_mm_unpackhi_epi8(even, odd), _mm_unpacklo_epi8(even, odd));
-        const __m256i low = _mm256_shuffle_epi8(table.low, in_order), high = _mm256_shuffle_epi8(table.high, in_order);
-        const __m256i first = _mm256_unpacklo_epi8(low, high), second = _mm256_unpackhi_epi8(low, high);
-        _mm256_storeu_si256(
-            reinterpret_cast<__m256i*>(to + 2 * i), _mm256_permute2x128_si256(first, second, 0x20));
-        _mm256_storeu_si256(
-            reinterpret_cast<__m256i*>(to + 2 * i + 16), _mm256_permute2x128_si256(first, second, 0x31));
-      }
+      const int64_t first = m * columns + b * block;
+      of_block(packed + first / 2, levels, scales[b], out + first, block / 2);
     }
   }
 }
