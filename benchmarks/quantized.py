@@ -67,6 +67,30 @@ def nf4(weight: torch.Tensor) -> torch.Tensor:
     return sa.NF4Weight.from_float(weight, block=GROUP)
 
 
+class Adapter(nn.Module):
+    """A linear layer beside a product of two thin matrices, as libraries for adapters write it."""
+
+    def __init__(self, layer: nn.Linear, rank: int = 8) -> None:
+        super().__init__()
+        self.layer = layer
+        self.right, self.left = (
+            nn.Linear(a, b, bias=False) for a, b in ((layer.in_features, rank), (rank, layer.out_features))
+        )
+        self.to(layer.weight.dtype)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x) + self.left(self.right(x))  # type: ignore[no-any-return]
+
+
+def by_hand(model: nn.Module) -> None:
+    """Puts an adapter beside each linear layer."""
+    for name, layer in list(model.named_modules()):
+        if isinstance(layer, nn.Linear) and "layers" in name:
+            adapter = Adapter(layer)
+            nn.init.zeros_(adapter.left.weight)
+            model.set_submodule(name, adapter)
+
+
 OURS: dict[str, Change] = {
     "dense": lambda model: None,
     "`Int8Weight`": by(sa.Int8Weight),
@@ -76,6 +100,8 @@ OURS: dict[str, Change] = {
     "`NF4Weight`": by(nf4),
     "`Sparse24Weight`": by(sa.Sparse24Weight.from_float),
     "`QuantAwareWeight`": by(lambda weight: sa.QuantAwareWeight(weight)),
+    "an adapter by hand, rank 8, on dense": by_hand,
+    "`LoraWeight`, rank 8, on dense": by(lambda weight: sa.LoraWeight.beside(weight)),
     "`LoraWeight`, rank 8, on `NF4Weight`": by(lambda weight: sa.LoraWeight.beside(nf4(weight))),
 }
 

@@ -139,6 +139,12 @@ def _through(tensor: torch.Tensor, steps: Sequence[NamedStep]) -> torch.Tensor:
 
 
 @functools.cache
+def _name(func: Operator) -> str:
+    """Returns how contexts and files have an operator of `aten`."""
+    return str(func).removeprefix("aten.")
+
+
+@functools.cache
 def _operator(name: str) -> Operator:
     """Returns the operator of `aten` that a file or a context means."""
     packet, _, overload = name.partition(".")
@@ -165,7 +171,7 @@ def view_of(func: Operator, base: torch.Tensor, args: tuple[object, ...], kwargs
         root, _ = base_of(whole)
         whole = whole if root is None or steps else root.detach()
         args, kwargs = _within(whole, base, *args, **kwargs), {}  # type: ignore[arg-type]
-    step = (str(func).removeprefix("aten."), frozen(args), frozen(tuple(kwargs.items())))
+    step = (_name(func), frozen(args), frozen(tuple(kwargs.items())))
     view = ViewOf(whole, (*steps, step))
     _torch.wrappers.alias_outer_storage(view, base)
     return view

@@ -250,14 +250,20 @@ def _hold_context(cls: type[WrapperTensor], state: dict[str, Any], field: Field,
             f"{cls.__name__}.{field.name} is context and was given a tensor; "
             "annotate the field with torch.Tensor to hold one"
         )
-    try:
-        hash(_without_symbols(value))
-    except TypeError as error:
+    if not (_has_hash(value) or _has_hash(_without_symbols(value))):
         raise InnerTensorError(
             f"{cls.__name__}.{field.name} is context and was given {value!r:.200}, which cannot be hashed: compiled "
             "programs are found by the hash of their context. Give a tuple, a frozenset or a frozen dataclass"
-        ) from error
+        )
     state[field.name] = value
+
+
+def _has_hash(value: object) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
 
 
 def _without_symbols(value: object) -> object:

@@ -35,10 +35,10 @@ def plain_handler(cls: type[WrapperTensor], func: AnyOperator) -> Callable[..., 
     Returns:
         A function that is called as the operator is.
     """
-    if not _torch.operators.is_overload(func):
-        return lambda *args, **kwargs: func(*_plain(args), **_plain(kwargs))
     if func in _COUNTING:
         return _COUNTING[func]
+    if not _torch.operators.is_overload(func) or not (effects_of(func).viewed or effects_of(func).written):
+        return lambda *args, **kwargs: func(*_plain(args), **(_plain(kwargs) if kwargs else kwargs))
     effects = effects_of(func)
     viewed, targets = effects.viewed, effects.written
 
@@ -163,7 +163,7 @@ def _take_in(written: Any, dense: Any) -> None:
 def _plain(value: Any, one: Callable[[Any], torch.Tensor] = dense) -> Any:
     """Returns an argument with `one` of each wrapper in it."""
     if isinstance(value, list | tuple):
-        return type(value)(_plain(element, one) for element in value)
+        return type(value)([_plain(element, one) for element in value])
     if isinstance(value, dict):
         return {key: _plain(element, one) for key, element in value.items()}
     return one(value) if _is_wrapper(value) else value
