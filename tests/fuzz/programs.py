@@ -240,7 +240,7 @@ def arguments(
     layout = draw(st.sampled_from([*_LAYOUTS, *["channels last"] * 3] if is_image else _LAYOUTS))
     follows = dtype.is_floating_point or dtype.is_complex
     kinds = ["none", "none", "leaf", "leaf", "computed", "view"] if follows else ["none"]
-    return Argument(draw(trees()), size, dtype, layout, draw(st.sampled_from(kinds)))
+    return Argument(draw(trees(ready_made=everything)), size, dtype, layout, draw(st.sampled_from(kinds)))
 
 
 @st.composite

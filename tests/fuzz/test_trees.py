@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 
 from subclass_aot.testing import dense_leaves
-from tests.fuzz.trees import KINDS, Scaled, Tree, trees
+from tests.fuzz.trees import KINDS, READY_MADE, Scaled, Tree, trees
 
 DENSE = Tree("dense")
 
@@ -37,6 +37,19 @@ def test_each_kind_has_operators(kind: str) -> None:
     tensor = Tree(kind, inner).make((2, 3), torch.ones)
     assert type(tensor).__name__ in (kind, "TwoTensor")
     torch.testing.assert_close((tensor * 2).sum(), tensor.sum() * 2)
+
+
+@pytest.mark.parametrize("kind", READY_MADE)
+def test_each_class_that_people_use_is_made_of_a_matrix(kind: str) -> None:
+    tensor = Tree(kind).make((2, 4), torch.rand)
+    assert type(tensor).__name__ == kind and tensor.shape == (2, 4)
+    for size in ((3,), (2, 0), (2, 3)):
+        assert Tree(kind).make(size, torch.rand).shape == size
+
+
+@given(trees(ready_made=True))
+def test_they_are_drawn_beside_the_others(tree: Tree) -> None:
+    assert tree.make((2, 4), torch.rand).shape == (2, 4)
 
 
 def test_a_recipe_prints_as_a_call() -> None:

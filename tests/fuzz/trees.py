@@ -10,7 +10,7 @@ import torch
 from hypothesis import strategies as st
 
 from subclass_aot import _torch
-from subclass_aot.tensors import TwoTensor
+from subclass_aot.tensors import Int8Weight, LoraWeight, MaskedTensor, NF4Weight, QuantAwareWeight, TwoTensor
 from subclass_aot.wrapper import WrapperTensor
 
 aten: Any = torch.ops.aten
@@ -65,7 +65,7 @@ class Tree:
     """A recipe for tensors of one class.
 
     Attributes:
-        kind: A key of `KINDS`, or "dense".
+        kind: A key of `KINDS` or `READY_MADE`, or "dense".
         inner: Recipes of the inner tensors.
         tag: The context, where the class has one.
     """
@@ -78,7 +78,7 @@ class Tree:
         """A tensor of `size`; `fill` makes its leaves."""
         if self.kind == "dense":
             return fill(size)
-        return KINDS[self.kind](self, size, fill)
+        return {**KINDS, **READY_MADE}[self.kind](self, size, fill)
 
     def __repr__(self) -> str:
         inside = [repr(tree) for tree in self.inner] + ([str(self.tag)] if self.tag else [])
@@ -115,12 +115,45 @@ KINDS: dict[str, Callable[[Tree, tuple[int, ...], Fill], Any]] = {
 }
 """What makes a tensor of each kind of tree; tests may add classes of their own."""
 
-_INNER_COUNT = {"Tagged": (1, 2), "Scaled": (0, 0), "Parts": (1, 3)}
+
+def _of_matrix(make: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Tree, tuple[int, ...], Fill], Any]:
+    """Returns what makes a tensor of `make` where it is a matrix of floats, and else a dense one."""
+
+    def made(tree: Tree, size: tuple[int, ...], fill: Fill) -> Any:
+        dense = fill(size)
+        return make(dense) if dense.dim() == 2 and dense.is_floating_point() and 0 not in size else dense
+
+    return made
+
+
+def _lora(dense: torch.Tensor) -> torch.Tensor:
+    rows, columns = dense.shape
+    return LoraWeight(Int8Weight.from_float(dense), dense.new_ones(rows, 2), dense.new_full((2, columns), 0.5), 0.5)
+
+
+READY_MADE: dict[str, Callable[[Tree, tuple[int, ...], Fill], Any]] = {
+    "Int8Weight": _of_matrix(Int8Weight.from_float),
+    "LoraWeight": _of_matrix(_lora),
+    "NF4Weight": _of_matrix(lambda dense: dense if dense.shape[1] % 2 else NF4Weight.from_float(dense, 2)),
+    "QuantAwareWeight": _of_matrix(lambda dense: QuantAwareWeight(dense)),
+    "MaskedTensor": lambda tree, size, fill: MaskedTensor(fill(size), fill(size).abs() > 1),
+}
+"""The same for classes that people use, of which most hold codes: not each operator has a result of the class."""
+
+_INNER_COUNT = {"Tagged": (1, 2), "Scaled": (0, 0), "Parts": (1, 3), **dict.fromkeys(READY_MADE, (0, 0))}
 
 
 @st.composite
-def trees(draw: st.DrawFn, depth: int = 2) -> Tree:
-    """Recipes of up to `depth` wrappers inside each other; a third of them are dense."""
+def trees(draw: st.DrawFn, depth: int = 2, ready_made: bool = False) -> Tree:
+    """Recipes of up to `depth` wrappers inside each other; a third of them are dense.
+
+    Args:
+        draw: Hypothesis gives it.
+        depth: The most wrappers inside each other.
+        ready_made: Whether those of `READY_MADE` are drawn, too, which hold dense tensors alone.
+    """
+    if ready_made and draw(st.integers(0, 4)) == 0:
+        return Tree(draw(st.sampled_from(sorted(READY_MADE))))
     kind = draw(st.sampled_from(["dense", "dense", "TwoTensor", *sorted(KINDS)])) if depth else "dense"
     if kind == "dense":
         return Tree(kind)
