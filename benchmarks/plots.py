@@ -23,6 +23,15 @@ import subclass_aot as sa
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 LAYERS = (2, 4, 8, 16, 32)
+WEIGHTS = {
+    "dense": "dense",
+    "NF4Weight": "NF4\nWeight",
+    "torchao `Int8WeightOnlyConfig": "torchao's\nint8",
+    "Int8DynamicWeight": "Int8\nDynamic\nWeight",
+    "Int8Weight": "Int8\nWeight",
+    "Int4Weight": "Int4\nWeight",
+}
+"""The linear weights that are drawn, of all in the table, and what they are called in the plot."""
 OURS, TORCH, OTHER, GREY = "#c2410c", "#1d4ed8", "#0f766e", "#737373"
 
 Draw = Callable[[Any], None]
@@ -105,10 +114,10 @@ def draw_calls(axes: Any) -> None:
 def draw_tokens(axes: Any) -> None:
     """Draws the tokens per second of a Llama with quantized weights."""
     found = tokens((DOCS / "benchmarks" / "quantized.md").read_text())
-    for number, (name, color) in enumerate(zip(next(iter(found.values())), (GREY, OURS, TORCH), strict=True)):
-        places = [place + (number - 1) * 0.27 for place in range(len(found))]
-        axes.bar(places, [speeds[name] for speeds in found.values()], 0.25, color=color, label=name)
-    axes.set_xticks(range(len(found)), list(found))
+    for number, (name, color) in enumerate(zip(found["dense"], (GREY, OURS, TORCH), strict=True)):
+        places = [place + (number - 1) * 0.27 for place in range(len(WEIGHTS))]
+        axes.bar(places, [found[weights][name] for weights in WEIGHTS], 0.25, color=color, label=name)
+    axes.set_xticks(range(len(WEIGHTS)), list(WEIGHTS.values()))
     axes.set(ylabel="tokens per second", title="Decoding, Llama of width 1024, bfloat16, one thread")
 
 

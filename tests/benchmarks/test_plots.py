@@ -18,7 +18,7 @@ def test_a_call_is_read_from_the_results() -> None:
 
 def test_tokens_are_read_from_the_table_of_decoding() -> None:
     found = plots.tokens((plots.DOCS / "benchmarks" / "quantized.md").read_text())
-    assert {"dense", "Int8Weight", "Int4Weight"} <= {*found}
+    assert {*plots.WEIGHTS} <= {*found}
     assert found["dense"]['aot_compile, "eager"'] > 0
 
 
