@@ -73,10 +73,9 @@ def dense(op: Operator, codes: torch.Tensor, tile: int, *rest: torch.Tensor | Se
         tile: How many codes lie side by side, for one scale or in one row of a tile.
         *rest: Its other arguments.
     """
-    tensors = [x for x in (codes, *rest) if isinstance(x, torch.Tensor)]
-    kinds = set(map(type, tensors))
-    runs = kinds == {torch.Tensor} and not _torch.dispatch.count_dispatch_modes()
-    is_traced = kinds == {MetaTensor} and torch.compiler.is_compiling()
-    if hooks.products is None or not (runs or is_traced) or not _torch.quantized.takes_dense(codes, tile, *tensors[1:]):
+    kind = type(codes)
+    runs = kind is torch.Tensor and not _torch.dispatch.count_dispatch_modes()
+    is_traced = kind is MetaTensor and torch.compiler.is_compiling()
+    if hooks.products is None or not (runs or is_traced) or not _torch.quantized.takes_dense(codes, tile, *rest):
         return WRITTEN_OUT[op](codes, *rest)  # type: ignore[no-any-return]
     return op(codes, *rest)  # type: ignore[no-any-return]

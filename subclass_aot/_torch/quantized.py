@@ -80,15 +80,23 @@ def takes_two_int8(x: torch.Tensor, codes: torch.Tensor, scale: torch.Tensor) ->
     return x.device.type == "cpu" and _sums_are_exact()
 
 
-def takes_dense(codes: torch.Tensor, tile: int, *rest: torch.Tensor) -> bool:
-    """Returns whether there may be a kernel that computes a dense weight of codes in four bits, `tile` at a time."""
+def takes_dense(codes: torch.Tensor, tile: int, *rest: object) -> bool:
+    """Returns whether there may be a kernel that computes a dense weight of codes in four bits, `tile` at a time.
+
+    Args:
+        codes: They.
+        tile: How many.
+        *rest: What else it is computed of: tensors of the same class, and numbers.
+    """
     if tile % 32:
         return False
-    with_grad = torch.is_grad_enabled()
+    with_grad, is_matrix = torch.is_grad_enabled(), codes.dim() == 2
     for x in (codes, *rest):
-        if x.device.type != "cpu" or _is_symbolic(x) or not x.is_contiguous():
+        if not isinstance(x, torch.Tensor):
+            continue
+        if type(x) is not type(codes) or x.device.type != "cpu" or _is_symbolic(x) or not x.is_contiguous():
             return False
-        if x.dim() == codes.dim() == 2 and x.shape[0] != codes.shape[0]:  # one of each row
+        if is_matrix and x.dim() == 2 and x.shape[0] != codes.shape[0]:  # one of each row
             return False
         if x.is_floating_point() and (x.dtype is not torch.bfloat16 or (with_grad and x.requires_grad)):
             return False

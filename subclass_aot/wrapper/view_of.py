@@ -21,6 +21,7 @@ from subclass_aot.declaration import Declaration
 from subclass_aot.plain_values import frozen
 from subclass_aot.views import Step
 from subclass_aot.wrapper.base import WrapperTensor
+from subclass_aot.wrapper.declare.construct import assemble
 from subclass_aot.wrapper.declare.outer import Outer
 from subclass_aot.wrapper.distributed import sharding
 from subclass_aot.wrapper.layout.cuts import SEVERAL, WITHOUT_DIM, cuts_of
@@ -172,7 +173,7 @@ def view_of(func: Operator, base: torch.Tensor, args: tuple[object, ...], kwargs
         whole = whole if root is None or steps else root.detach()
         args, kwargs = _within(whole, base, *args, **kwargs), {}  # type: ignore[arg-type]
     step = (_name(func), frozen(args), frozen(tuple(kwargs.items())))
-    view = ViewOf(whole, (*steps, step))
+    view = assemble(ViewOf, {"base": whole, "steps": (*steps, step)})  # which are what the constructor takes
     _torch.wrappers.alias_outer_storage(view, base)
     return view
 
