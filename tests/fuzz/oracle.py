@@ -151,7 +151,7 @@ def check_call(program: Program, seed: int, compiled: Callable[..., Any]) -> Non
     for found in differences(expected, got):
         if _excused(found, program, expected, got) or _minds_a_mode(found, program, got, seed):
             continue
-        if _is_rounded_otherwise(found, program, expected, got):
+        if _is_rounded_otherwise(found, program, expected, got) or _begins_elsewhere(found, program, got, seed):
             continue
         if not _saves_less(found, program, got, seed):
             raise AssertionError(f"{found.text} (seed {seed})") from found.error
@@ -181,6 +181,19 @@ def _minds_a_mode(found: Difference, program: Program, got: Run, seed: int) -> b
         if not any(d.kind == "gradient" and d.position == found.position for d in differences(watched, got)):
             return True
     return False
+
+
+def _begins_elsewhere(found: Difference, program: Program, got: Run, seed: int) -> bool:
+    """Whether eager mode writes another element of a gradient, or one that is not there, for where an input begins.
+
+    When a view of a wrapper by `as_strided` was written, autograd regenerates it of the gradient, with the offset that
+    it has in the memory of the wrapper; the gradient begins where its own memory does. So the same wrapper there is
+    the measure.
+    """
+    if found.kind not in ("gradient", "no error") or not any(PLACED.search(text) for text, _ in program.statements):
+        return False
+    there = _run(program.moved(-1), program.function, seed)
+    return not there.failed and not any(d.kind == "gradient" for d in differences(there, got))
 
 
 def _is_rounded_otherwise(found: Difference, program: Program, expected: Run, got: Run) -> bool:

@@ -76,7 +76,7 @@ class Argument:
             memory of that; a wrapper "around" that leaf and another, or that holds it "twice"; on its storage, over it
             ("base"), "apart" from it, or "moved" by an element; or a "view" of it that autograd knows.
         of: An earlier argument.
-        begins: How many further elements there are before it in its storage.
+        begins: How many further elements there are before it in its storage; -1: it begins where that does.
     """
 
     tree: Tree
@@ -117,9 +117,9 @@ class Argument:
         value = (value[1] if self.layout == "offset" else value).detach()
         if not self.begins:
             return value
-        spec = Spec.of(value)
-        memory = value.new_zeros(self.begins + value.untyped_storage().nbytes() // value.element_size())
-        return memory.as_strided(value.size(), value.stride(), self.begins + int(spec.offset)).copy_(value)
+        first = 0 if self.begins < 0 else self.begins + int(Spec.of(value).offset)
+        memory = value.new_zeros(first + value.untyped_storage().nbytes() // value.element_size())
+        return memory.as_strided(value.size(), value.stride(), first).copy_(value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,7 +165,7 @@ class Program:
         """The same program with arguments that begin elsewhere in their storages.
 
         Args:
-            begins: By how many elements.
+            begins: By how many elements; -1: to the beginnings.
         """
         moved = [dataclasses.replace(a, begins=begins) for a in self.arguments]
         return dataclasses.replace(self, arguments=tuple(moved))

@@ -122,6 +122,31 @@ def test_what_is_more_than_rounding_is_a_difference(error: float) -> None:
             check("x0.half()")
 
 
+@pytest.mark.parametrize("layout", ["packed", "transposed"])
+def test_in_eager_mode_a_view_of_a_gradient_counts_from_where_the_wrapper_begins(layout: str) -> None:
+    """What `unsafe_split` gives is no view, and begins where `x0` does; its diagonal is a view by `as_strided`."""
+    two = Argument(Tree("TwoTensor", (Tree("dense"), Tree("dense"))), (2, 3), layout=layout, grad="leaf")
+    statements = (("v1 = torch.unsafe_split(x0, 1)[0]", False), ("v1.fill_diagonal_(2)", False))
+    check_program(Program((two,), statements, ("v1",)))
+
+
+def test_a_gradient_that_is_wrong_wherever_the_wrapper_begins_is_a_difference() -> None:
+    class Wrong(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:  # type: ignore[override, unused-ignore]
+            return grad * 3 if torch.compiler.is_compiling() else grad * 2
+
+    two = Argument(Tree("TwoTensor", (Tree("dense"), Tree("dense"))), (2, 3), grad="leaf")
+    program = Program((two,), (("x0.fill_diagonal_(2)", False),), ("x0",)).moved(3)
+    program.__dict__["function"] = Wrong.apply
+    with pytest.raises(AssertionError, match="gradient 0"):
+        check_program(program)
+
+
 def test_in_eager_mode_a_gradient_may_be_added_to_a_view_of_no_grad_that_is_forbidden() -> None:
     """What `chunk` makes under `no_grad` requires grad. When `x0` is written, autograd has given it up."""
     given = (Argument(Tree("dense"), (2, 3), torch.float64, grad="computed"),)
