@@ -17,6 +17,8 @@ namespace subclass_aot {
 #define SUBCLASS_AOT_AVX512 [[gnu::target("avx2,fma,avx512f,avx512bw,avx512vl,avx512dq")]]
 
 constexpr int64_t DENSE_GRAIN = 65536; // elements, for which another thread pays
+constexpr int64_t COLUMNS = 16; // of one tile, one after another: they lie in a row, and tiles far from each other
+constexpr int64_t TILES_AHEAD = 4; // by then their codes have come
 
 inline float to_float(at::BFloat16 value) {
   return static_cast<float>(value);
@@ -103,7 +105,7 @@ inline void int4_rows(
   const auto column = has_512() ? int4_column_512 : int4_column;
   std::vector<float> scale(rows), middle(rows);
   int64_t of = -1;
-  for (int64_t n = begin; n < end; n++) {
+  for (int64_t n = begin, last; n < end; n = last) {
     if (n / group != of) {
       of = n / group;
       for (int64_t m = 0; m < rows; m++) {
@@ -111,9 +113,17 @@ inline void int4_rows(
         middle[m] = to_float(scales[2 * (of * rows + m) + 1]);
       }
     }
+    last = std::min({n + COLUMNS, (of + 1) * group, end});
     for (int64_t first = 0; first < rows; first += tile) {
       const uint8_t* pairs = packed + (first * columns + n * tile) / 2;
-      column(pairs, &scale[first], &middle[first], out + n * rows + first, tile / 2);
+      if (first + TILES_AHEAD * tile < rows) {
+        for (int64_t i = 0; i < (last - n) * tile / 2; i += 64) {
+          __builtin_prefetch(pairs + TILES_AHEAD * tile * columns / 2 + i);
+        }
+      }
+      for (int64_t at = n; at < last; at++, pairs += tile / 2) {
+        column(pairs, &scale[first], &middle[first], out + at * rows + first, tile / 2);
+      }
     }
   }
 }
