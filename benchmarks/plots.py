@@ -26,7 +26,7 @@ LAYERS = (2, 4, 8, 16, 32)
 WEIGHTS = {
     "dense": "dense",
     "NF4Weight": "NF4\nWeight",
-    "torchao `Int8WeightOnlyConfig": "torchao's\nint8",
+    "torchao Int8WeightOnlyConfig": "torchao's\nint8",
     "Int8DynamicWeight": "Int8\nDynamic\nWeight",
     "Int8Weight": "Int8\nWeight",
     "Int4Weight": "Int4\nWeight",
@@ -76,7 +76,7 @@ def tokens(table: str) -> dict[str, dict[str, float]]:
     head, *lines = rows(decoding)
     at = {name: head.index(name) for name in ('aot_compile, "eager"', 'aot_compile, "inductor"', "torch.compile")}
     speeds = {
-        line[0].strip("`"): {name: 1000 / float(dense[1]) * float(line[i].rstrip("x")) for name, i in at.items()}
+        line[0].replace("`", ""): {name: 1000 / float(dense[1]) * float(line[i].rstrip("x")) for name, i in at.items()}
         for line in lines
         if all(re.fullmatch(r"[\d.]+x", line[i]) for i in at.values())
     }

@@ -84,9 +84,9 @@ def takes_dense(codes: torch.Tensor, tile: int, *rest: object) -> bool:
     """Returns whether there may be a kernel that computes a dense weight of codes in four bits, `tile` at a time.
 
     Args:
-        codes: They.
-        tile: How many.
-        *rest: What else it is computed of: tensors of the same class, and numbers.
+        codes: The codes, two in a byte.
+        tile: How many codes lie side by side, for one scale or in one row of a tile.
+        *rest: What else the weight is computed of: tensors of the class of `codes`, and numbers.
     """
     if tile % 32:
         return False

@@ -156,6 +156,11 @@ class Program:
         source.line(f"return {', '.join(self.results)}")
         return source.build("program")
 
+    @property
+    def has_wrappers(self) -> bool:
+        """Whether an argument is a wrapper."""
+        return any(argument.tree.kind != "dense" for argument in self.arguments)
+
     def resized(self, sizes: Mapping[int, int]) -> Program:
         """The same program with larger or smaller arguments: other sizes for some."""
         resized = [dataclasses.replace(a, size=tuple(sizes.get(n, n) for n in a.size)) for a in self.arguments]

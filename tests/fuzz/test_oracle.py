@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,6 +12,21 @@ from subclass_aot.testing.runs import Later
 from tests.fuzz.oracle import check_program
 from tests.fuzz.programs import Argument, Program
 from tests.fuzz.trees import Tree
+
+
+def doubled(gradient: Callable[[torch.Tensor], torch.Tensor], traced: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """Returns a function that doubles its argument, and has one gradient in eager mode and another one when traced."""
+
+    class Doubled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:  # type: ignore[override, unused-ignore]
+            return traced(grad) if torch.compiler.is_compiling() else gradient(grad)
+
+    return Doubled.apply
 
 
 def test_backward_leaves_out_a_view_that_autograd_gave_up_in_eager_mode() -> None:
@@ -56,18 +72,9 @@ def test_a_view_that_out_gives_another_size_is_refused_by_name() -> None:
 def test_a_gradient_of_another_class_is_a_difference() -> None:
     """A mode alone does not bring it about, so it is not excused."""
 
-    class Doubled(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, x: Any) -> Any:
-            return x * 2
-
-        @staticmethod
-        def backward(ctx: Any, grad: Any) -> Any:  # type: ignore[override, unused-ignore]
-            return torch.zeros(2, 3, dtype=torch.float64) if torch.compiler.is_compiling() else grad * 0
-
     two = Argument(Tree("TwoTensor", (Tree("dense"), Tree("dense"))), (2, 3), grad="leaf")
     program = Program((two,), (), ("x0",))
-    program.__dict__["function"] = Doubled.apply
+    program.__dict__["function"] = doubled(lambda grad: grad * 0, lambda grad: torch.zeros(2, 3, dtype=torch.float64))
     with pytest.raises(AssertionError, match="gradient 0: TwoTensor expected, Tensor got"):
         check_program(program)
 
@@ -99,18 +106,9 @@ def test_a_sum_in_little_precision_is_rounded_otherwise_in_another_order() -> No
 
 @pytest.mark.parametrize("error", [1e-4, 0.1])
 def test_what_is_more_than_rounding_is_a_difference(error: float) -> None:
-    class Wrong(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, x: Any) -> Any:
-            return x * 2
-
-        @staticmethod
-        def backward(ctx: Any, grad: Any) -> Any:  # type: ignore[override, unused-ignore]
-            return grad * (1 + error) if torch.compiler.is_compiling() else grad * 1
-
     def check(text: str) -> None:
         program = Program((Argument(Tree("dense"), (2, 3), grad="leaf"),), ((text, False),), ("x0",))
-        program.__dict__["function"] = Wrong.apply
+        program.__dict__["function"] = doubled(lambda grad: grad * 1, lambda grad: grad * (1 + error))
         check_program(program)
 
     with pytest.raises(AssertionError, match="gradient 0"):
@@ -131,18 +129,27 @@ def test_in_eager_mode_a_view_of_a_gradient_counts_from_where_the_wrapper_begins
 
 
 def test_a_gradient_that_is_wrong_wherever_the_wrapper_begins_is_a_difference() -> None:
-    class Wrong(torch.autograd.Function):
+    two = Argument(Tree("TwoTensor", (Tree("dense"), Tree("dense"))), (2, 3), grad="leaf")
+    program = Program((two,), (("x0.fill_diagonal_(2)", False),), ("x0",)).moved(3)
+    program.__dict__["function"] = doubled(lambda grad: grad * 2, lambda grad: grad * 3)
+    with pytest.raises(AssertionError, match="gradient 0"):
+        check_program(program)
+
+
+def test_a_gradient_of_a_dense_tensor_that_is_right_at_the_beginning_alone_is_a_difference() -> None:
+    class Placed(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: Any) -> Any:
+            ctx.first = 0 if torch.compiler.is_compiling() else x.storage_offset()
             return x * 2
 
         @staticmethod
         def backward(ctx: Any, grad: Any) -> Any:  # type: ignore[override, unused-ignore]
-            return grad * 3 if torch.compiler.is_compiling() else grad * 2
+            return grad * (2 + ctx.first)
 
-    two = Argument(Tree("TwoTensor", (Tree("dense"), Tree("dense"))), (2, 3), grad="leaf")
-    program = Program((two,), (("x0.fill_diagonal_(2)", False),), ("x0",)).moved(3)
-    program.__dict__["function"] = Wrong.apply
+    given = (Argument(Tree("dense"), (2, 3), grad="leaf"),)
+    program = Program(given, (("x0.fill_diagonal_(2)", False),), ("x0",)).moved(3)
+    program.__dict__["function"] = Placed.apply
     with pytest.raises(AssertionError, match="gradient 0"):
         check_program(program)
 
