@@ -182,6 +182,37 @@ def _is_standard(filename: str) -> bool:
     return filename.startswith(_STANDARD_LIBRARY) and "site-packages" not in filename
 
 
+def is_installed(module: str, file: str) -> bool:
+    """Returns whether a module was installed: it is Python's own, or a package manager has put its package there.
+
+    Such packages come by `site-packages` of this environment or another one, and by folders that a `.pth` file or
+    `PYTHONPATH` names, into which `pip install --target` wrote.
+
+    Args:
+        module: The name of the module.
+        file: Its file.
+    """
+    if any(f"{os.sep}{folder}{os.sep}" in file for folder in ("site-packages", "dist-packages")):
+        return True
+    if file.startswith(_STANDARD_LIBRARY):
+        return True
+    above = module.count(".") + (os.path.basename(file).partition(".")[0] == "__init__")
+    folder = os.path.dirname(file)
+    for _ in range(above):
+        folder = os.path.dirname(folder)
+    return _has_installed(folder)
+
+
+@functools.lru_cache(maxsize=256)
+def _has_installed(folder: str) -> bool:
+    """Returns whether a package manager has left its notes in a folder; it leaves none beside an editable package."""
+    try:
+        with os.scandir(folder) as entries:
+            return any(entry.name.endswith(".dist-info") for entry in entries)
+    except OSError:  # as in a zip file
+        return False
+
+
 def is_user_code(code: CodeType) -> bool:
     """Returns whether code is the user's, and not of torch, of optree or of this library."""
     return is_user_file(code.co_filename)

@@ -18,7 +18,6 @@ from __future__ import annotations
 import builtins
 import functools
 import sys
-import sysconfig
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager
@@ -28,6 +27,7 @@ from typing import Any, Final
 
 import torch
 
+from subclass_aot._stack import is_installed
 from subclass_aot.put_back import PutBack
 
 _shown: dict[type, Callable[[Any], type]] = {}
@@ -44,8 +44,15 @@ class ShownType:
         kind = type(args[0])
         return _shown[kind](args[0]) if kind in _shown else kind
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(type, name)
+    def __getattribute__(self, name: str) -> Any:
+        # All attributes are those of `type`, but for what Python asks an instance for.
+        own = name in ("__mro_entries__", "__reduce__", "__reduce_ex__")
+        if name == "__new__":  # which refuses `type` as it is shown
+            return lambda cls, *args, **kwargs: type.__new__(builtin_of(cls), *args, **kwargs)  # type: ignore[call-overload]
+        return object.__getattribute__(self, name) if own else getattr(type, name)
+
+    def __reduce__(self) -> Any:
+        return type, (int,)  # the type of a class
 
     def __instancecheck__(self, value: object) -> bool:
         return isinstance(value, type)
@@ -110,7 +117,6 @@ def modules_of_programs() -> list[dict[str, Any]]:
 @functools.lru_cache(maxsize=1)
 def _found_modules(count: int, last: str) -> list[str]:
     """Returns the names of these modules; which are loaded, their number says, and which came last."""
-    installed = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
     names_of: dict[str, list[str]] = {}
     packages = set()
     for name, module in list(sys.modules.items()):
@@ -119,8 +125,8 @@ def _found_modules(count: int, last: str) -> list[str]:
             continue
         names_of.setdefault(package, []).append(name)
         file = vars(module).get("__file__")
-        is_installed = not isinstance(file, str) or file.startswith(installed)
-        if not is_installed or vars(module).get("torch") is torch or vars(module).get("Tensor") is torch.Tensor:
+        is_program = isinstance(file, str) and not is_installed(name, file)
+        if is_program or vars(module).get("torch") is torch or vars(module).get("Tensor") is torch.Tensor:
             packages.add(package)
     return [name for package in packages for name in names_of[package]]
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import numbers
+import pickle
 import sys
 import sysconfig
 import threading
 import types
+import typing
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import pytest
 import torch
@@ -22,6 +24,24 @@ from tests.plain_subclasses import Tag
 
 class Meta(type):
     pass
+
+
+class Registered(type):
+    """Calls the methods of `type` by its name, as metaclasses of programs do."""
+
+    made: ClassVar[list[str]] = []
+
+    def __new__(mcs, name: str, bases: tuple[type, ...], names: dict[str, Any]) -> Any:
+        cls = type.__new__(mcs, name, bases, names)
+        mcs.made.append(type.__getattribute__(cls, "__name__"))
+        return cls
+
+    def __init__(cls, name: str, bases: tuple[type, ...], names: dict[str, Any]) -> None:
+        type.__init__(cls, name, bases, names)
+        type.__setattr__(cls, "scale", 2)
+
+    def __call__(cls, *args: Any) -> Any:
+        return type.__call__(cls, *args)
 
 
 PROGRAMS: dict[str, Callable[[Any], Any]] = {
@@ -39,6 +59,11 @@ PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "map": lambda x: x * sum(kind is torch.Tensor for kind in map(type, [x, x + 1])),
     "a class": lambda x: x * len(type("Made", (Tag,), {}).__mro__),
     "a metaclass": lambda x: x * (2 if isinstance(Meta("Made", (), {}), type) and issubclass(Meta, type) else 3),
+    "methods of type": lambda x: x * Registered("Made", (), {})().scale,
+    "makes it without a class": lambda x: x * len(type.__new__(type, "Made", (int,), {}).__mro__),
+    "names of type": lambda x: x * (len(type.__dict__["__mro__"].__get__(int)) + len(type.__subclasses__(Registered))),
+    "a typed dict": lambda x: x * len(typing.TypedDict("Made", {"a": int}).__annotations__),  # type: ignore[operator]
+    "a copy of type": lambda x: x * (2 if copy.deepcopy(type) == pickle.loads(pickle.dumps(type)) == type else 3),
     "attributes": lambda x: x * len(type.mro(int)) * (2 if type == type(int) and hash(type) == hash(type(int)) else 3),  # noqa: E721
     "size": lambda x: x * (2 if type(x.shape[0]) is int else 3),
     "is an int": lambda x: x * (2 if isinstance(x.shape[0], int) else 3),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-import os
 import sys
+
+from subclass_aot._stack import is_installed
 
 MACHINERY = (frozenset(sys.stdlib_module_names) - {"__main__", "argparse", "collections", "types"}) | {
     "numpy", "optree", "sympy", "pytest", "_pytest", "hypothesis", "tqdm", "PIL", "pandas", "subclass_aot",
@@ -27,8 +28,6 @@ def is_users(module: str | None) -> bool:
         return True
     found = sys.modules.get(module) or sys.modules.get(module.split(".")[0])
     file = getattr(found, "__file__", None)
-    return file is None and module not in sys.builtin_module_names or file is not None and not _is_installed(file)
-
-
-def _is_installed(file: str) -> bool:
-    return any(f"{os.sep}{folder}{os.sep}" in file for folder in ("site-packages", "dist-packages"))
+    if file is None:
+        return module not in sys.builtin_module_names
+    return not is_installed(module if module in sys.modules else module.split(".")[0], file)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from subclass_aot import _stack
 from subclass_aot.tables.owners import is_users
 
 
@@ -40,3 +41,20 @@ def test_a_file_of_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         made.__file__ = str(tmp_path / folder / "made.py")
         monkeypatch.setitem(sys.modules, name, made)
         assert is_users(name) is found
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [("alone", "alone.py"), ("package", "package/__init__.py"), ("package.deep.inside", "package/deep/inside.py")],
+)
+def test_a_folder_that_a_package_manager_has_written(
+    name: str, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = types.ModuleType(name)
+    made.__file__ = str(tmp_path / "libraries" / file)
+    monkeypatch.setitem(sys.modules, name, made)
+    for noted in (False, True):  # `pip install --target` leaves notes, which an editable package has elsewhere
+        (tmp_path / "libraries" / ("made-1.0.dist-info" if noted else "made.egg-info")).mkdir(parents=True)
+        _stack._has_installed.cache_clear()
+        is_users.cache_clear()
+        assert is_users(name) is not noted
