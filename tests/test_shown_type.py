@@ -63,7 +63,7 @@ PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "makes it without a class": lambda x: x * len(type.__new__(type, "Made", (int,), {}).__mro__),
     "names of type": lambda x: x * (len(type.__dict__["__mro__"].__get__(int)) + len(type.__subclasses__(Registered))),
     "a typed dict": lambda x: x * len(typing.TypedDict("Made", {"a": int}).__annotations__),  # type: ignore[operator]
-    "a copy of type": lambda x: x * (2 if copy.deepcopy(type) == pickle.loads(pickle.dumps(type)) == type else 3),
+    "a copy of type": lambda x: x * (2 if copy.deepcopy(type) == pickle.loads(pickle.dumps(type)) == type else 3),  # noqa: E721
     "attributes": lambda x: x * len(type.mro(int)) * (2 if type == type(int) and hash(type) == hash(type(int)) else 3),  # noqa: E721
     "size": lambda x: x * (2 if type(x.shape[0]) is int else 3),
     "is an int": lambda x: x * (2 if isinstance(x.shape[0], int) else 3),

@@ -70,6 +70,7 @@ def _surroundings(plan: InputPlan, recorder: Recorder) -> Iterator[None]:
         stack.enter_context(Replaced(recorder, REPLACED))
         stack.enter_context(conversions())
         stack.enter_context(_torch.higher_order.higher_order_operators_take_anything())
+        stack.enter_context(_torch.scripted.scripted_functions_write_no_memory())
         stack.enter_context(_torch.dynamo.without_dynamo())
         stack.enter_context(_torch.dynamo.without_compiled_autograd())
         stack.enter_context(_torch.switches.compiling())
