@@ -119,14 +119,16 @@ def _found_modules(count: int, last: str) -> list[str]:
     """Returns the names of these modules; which are loaded, their number says, and which came last."""
     names_of: dict[str, list[str]] = {}
     packages = set()
+    installed: dict[str, bool] = {}
     for name, module in list(sys.modules.items()):
         package = name.partition(".")[0]
         if package in NO_PROGRAM or package in sys.stdlib_module_names or type(module) is not ModuleType:
             continue
         names_of.setdefault(package, []).append(name)
         file = vars(module).get("__file__")
-        is_program = isinstance(file, str) and not is_installed(name, file)
-        if is_program or vars(module).get("torch") is torch or vars(module).get("Tensor") is torch.Tensor:
+        if package not in installed and isinstance(file, str):
+            installed[package] = is_installed(name, file)
+        if not installed.get(package, True) or vars(module).get("torch") is torch or vars(module).get("Tensor") is torch.Tensor:
             packages.add(package)
     return [name for package in packages for name in names_of[package]]
 
