@@ -128,7 +128,11 @@ def _found_modules(count: int, last: str) -> list[str]:
         file = vars(module).get("__file__")
         if package not in installed and isinstance(file, str):
             installed[package] = is_installed(name, file)
-        if not installed.get(package, True) or vars(module).get("torch") is torch or vars(module).get("Tensor") is torch.Tensor:
+        if (
+            not installed.get(package, True)
+            or vars(module).get("torch") is torch
+            or vars(module).get("Tensor") is torch.Tensor
+        ):
             packages.add(package)
     return [name for package in packages for name in names_of[package]]
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from subclass_aot._torch.operators import Operator
+from subclass_aot.meta import strides
 from subclass_aot.meta.infer import register_meta
 from subclass_aot.meta.spec import Spec
 
@@ -203,6 +204,59 @@ def _(
     heads = [] if average_attn_weights else [num_head]
     weights = query.new_empty([batch, *heads, length, key.shape[1]]) if need_weights else None
     return _packed_like(query), weights
+
+
+@register_meta(_aten.binomial.default)
+def _(count: Tensor, prob: Tensor, generator: object = None) -> Tensor:
+    return _packed_like(count)
+
+
+@register_meta(_aten._sample_dirichlet.default)
+def _(self: Tensor, generator: object = None) -> Tensor:
+    return _packed_like(self)
+
+
+@register_meta(_aten._dirichlet_grad.default)
+def _(x: Tensor, alpha: Tensor, total: Tensor) -> Tensor:
+    return _packed_like(x)
+
+
+@register_meta(_aten._standard_gamma_grad.default)
+def _(self: Tensor, output: Tensor) -> Tensor:
+    return _packed_like(self)
+
+
+@register_meta(_aten._masked_softmax.default)
+def _(self: Tensor, mask: Tensor, dim: int | None = None, mask_type: int | None = None) -> Tensor:
+    return torch.empty_strided(self.shape, strides.preserved(self), dtype=self.dtype, device=self.device)
+
+
+@register_meta(_aten._masked_softmax_backward.default)
+def _(grad_output: Tensor, output: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
+    return _packed_like(grad_output)
+
+
+@register_meta(_aten.batch_norm_update_stats.default)
+def _(input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, momentum: float) -> tuple[Tensor, Tensor]:
+    return input.new_empty([input.shape[1]]), input.new_empty([input.shape[1]])
+
+
+@register_meta(_aten.glu_jvp.default)
+def _(glu: Tensor, x: Tensor, dx: Tensor, dim: int) -> Tensor:
+    return torch.add(glu, glu)
+
+
+@register_meta(_aten.glu_backward_jvp.default)
+def _(grad_x: Tensor, grad_glu: Tensor, x: Tensor, dgrad_glu: Tensor, dx: Tensor, dim: int) -> Tensor:
+    return torch.cat([grad_glu, grad_glu], dim)
+
+
+@register_meta(_aten._transform_bias_rescale_qkv.default)
+def _(qkv: Tensor, qkv_bias: Tensor, num_heads: int) -> tuple[Tensor, Tensor, Tensor]:
+    batch, length, width = qkv.shape
+    part = [batch, num_heads, length, width // 3 // num_heads]
+    whole = qkv.new_empty([3, *part])
+    return whole[0], whole[1], whole[2]
 
 
 def _refuse_dtypes_of_argmax(operator: Operator, name: str) -> None:
