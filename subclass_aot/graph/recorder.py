@@ -41,7 +41,7 @@ from subclass_aot.meta import MetaTensor, Spec, Storage, Stream, new_leaf, other
 from subclass_aot.operators import effects_of
 from subclass_aot.passes import new_node
 from subclass_aot.products import WRITTEN_OUT
-from subclass_aot.symbols import is_symbolic
+from subclass_aot.symbols import current_symbols, is_symbolic
 
 
 class _Gradient:
@@ -274,6 +274,9 @@ class Recorder(Stream):
         return tensor
 
     def value_of(self, leaf: MetaTensor) -> torch.Tensor | None:
+        symbols = current_symbols()
+        if symbols is not None and symbols.repeats:  # what was recorded with a symbol stays so, if more is known by now
+            return None
         return self.listeners.real_tensors.value_of(self, leaf)
 
     def looks(self, func: _torch.operators.Operator, args: tuple[Any, ...]) -> bool:

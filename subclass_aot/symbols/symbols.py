@@ -130,6 +130,11 @@ class Symbols:
         """Registers the numbers that an operator made, for when it runs again."""
         self._again = list(symints)
 
+    @property
+    def repeats(self) -> bool:
+        """Whether the operator that runs is one that has made numbers before."""
+        return bool(self._again)
+
     def text(self, number: Any) -> str:
         """Returns a number or an assumption as Python text, with the names of the symbols for symbols.
 

@@ -72,15 +72,42 @@ def _allclose(
     return bool(torch.isclose(x, y, rtol, atol, equal_nan).all())
 
 
+def _where(condition: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> Any:
+    if condition.dtype is not torch.uint8:
+        return NotImplemented
+    return _aten.where.self(condition.bool(), x, y)  # as the kernel takes it, and compilers do not
+
+
+_MASKS = (torch.bool, torch.uint8)
+"""Dtypes of tensors that say which elements an index takes, and not where these are."""
+
+
+def _index_put(
+    put: Operator,
+    x: torch.Tensor,
+    indices: Sequence[torch.Tensor | None],
+    values: torch.Tensor,
+    *options: object,
+    **named: object,
+) -> Any:
+    if not any(isinstance(i, torch.Tensor) and i.dtype is torch.uint8 for i in indices):
+        return NotImplemented
+    given = [i for i in indices if i is not None]
+    if len(given) == 1 and values.numel() == 1:
+        _aten.masked_fill.Tensor(x, given[0], values.reshape(()))  # which the kernel calls, and refuses
+    masks = [i.bool() if i is not None and i.dtype is torch.uint8 else i for i in indices]
+    return put(x, masks, values, *options, **named)
+
+
 def _index(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> Any:
-    if not any(isinstance(i, torch.Tensor) and i.dtype is torch.bool for i in indices):
+    if not any(isinstance(i, torch.Tensor) and i.dtype in _MASKS for i in indices):
         return NotImplemented
     if _torch.autograd.skips_padding():
         return leave_out(x, indices[0])
     positions: list[Any] = []
     try:
         for i in indices:
-            positions += i.nonzero().unbind(1) if i is not None and i.dtype is torch.bool else [i]
+            positions += i.nonzero().unbind(1) if i is not None and i.dtype in _MASKS else [i]
     except DataDependentError:
         return NotImplemented
     return _aten.index.Tensor(x, positions)
@@ -153,6 +180,8 @@ _FORMS: dict[Any, Callable[..., Any]] = {
     _aten.allclose.default: _allclose,
     _aten.equal.default: _equal,
     _aten.index.Tensor: _index,
+    **{func: partial(_index_put, func) for func in (_aten.index_put.default, _aten.index_put_.default)},
+    _aten.where.self: _where,
     _aten._padded_dense_to_jagged_forward.default: _padded_to_jagged,
     _aten._nested_tensor_from_tensor_list.default: _strided_nested,
     _aten._nested_tensor_from_mask.default: _strided_nested,

@@ -157,3 +157,31 @@ def test_a_loss_with_a_kernel_stays_one_operator(reduction: str, dynamic: bool) 
     assert gradients[0].equal(gradients[1])
     names = [str(n.target) for n in graphs[0].graph.nodes if n.op == "call_function"]
     assert [n for n in names if "size" not in n] == ["aten.binary_cross_entropy_with_logits.default"]
+
+
+def _rows(x: torch.Tensor, found: torch.Tensor) -> torch.Tensor:
+    """Joins the rows of `found` that belong to each row of `x`, whose number is read."""
+    parts = [found[found[:, 0] == i] for i in range(x.shape[0])]
+    most = torch.ones(x.shape[0], 4).long().sum(1).max()
+    return torch.cat([t + 1 if most - t.size(0) <= 0 else t for t in parts])
+
+
+KNOWN_LATER: dict[str, Callable[[torch.Tensor], Any]] = {
+    "nonzero": lambda x: (_rows(x, torch.ones(x.shape[0], 4).long().nonzero()), x.clone().add_(1)),
+    "where": lambda x: (_rows(x, torch.stack(torch.where(torch.ones(x.shape[0], 4) > 0), 1)), x.clone().add_(1)),
+    "argwhere": lambda x: (_rows(x, torch.argwhere(torch.ones(x.shape[0], 2))), x.clone().mul_(2)),
+    "unique": lambda x: (_rows(x, torch.arange(x.shape[0]).unique().view(-1, 1)), x.clone().neg_()),
+    "a mask": lambda x: (_rows(x, torch.arange(6).view(-1, 1)[torch.ones(6) > 0]), x.clone().add_(1)),
+    "written by rows": lambda x: (_rows(x, torch.ones(x.shape[0], 4).nonzero()), x.clone()[1:].zero_()),
+}
+
+
+@pytest.mark.every_case
+@pytest.mark.filterwarnings("error:.*could not be traced")
+@pytest.mark.parametrize("name", KNOWN_LATER)
+def test_sizes_by_data_stay_symbols_if_their_data_is_known_later(name: str) -> None:
+    program = KNOWN_LATER[name]
+    compiled = aot_compile(program)
+    for rows in (2, 3, 4):
+        x = torch.rand(rows, 3)
+        torch.testing.assert_close(compiled(x), program(x), rtol=0, atol=0)

@@ -123,3 +123,44 @@ def test_polygamma_in_place_is_compiled(n: int) -> None:
     torch.testing.assert_close(given, expected)
     inside = sa.aot_compile(lambda x: x.clone().polygamma_(n))
     torch.testing.assert_close(inside(x), expected)
+
+
+def put(values: Any) -> Any:
+    def program(mask: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        x = x.clone()
+        x[mask] = values
+        return x * 2
+
+    return program
+
+
+BYTES: dict[str, Any] = {
+    "where": lambda mask, x: torch.where(mask, x.exp(), x + 1),
+    "a number": lambda mask, x: torch.where(mask, x.exp(), 2.0),
+    "positions": lambda mask, x: torch.where(mask)[0] + x[0],
+    "an index": lambda mask, x: x[mask] * 2,
+    "an index of rows": lambda mask, x: torch.stack([x, x])[:, mask] * 2,
+    "a write of several": put(torch.tensor([3.0, 4.0])),
+    "a write of one": put(3.0),  # which eager mode refuses
+    "index_put": lambda mask, x: x.index_put((mask,), torch.tensor([3.0, 4.0]), accumulate=True),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*uint8")
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("name", BYTES)
+def test_bytes_are_masks_as_they_are_for_kernels(name: str, dynamic: bool | None) -> None:
+    program = BYTES[name]
+    compiled = sa.aot_compile(program, dynamic=dynamic)
+    for mask in ([1, 0, 1], [0, 1, 1], [1, 0, 0, 1]):
+        given, x = torch.tensor(mask, dtype=torch.uint8), torch.arange(float(len(mask)), requires_grad=True)
+        try:
+            expected = program(given, x)
+        except RuntimeError:
+            with pytest.raises(RuntimeError):
+                compiled(given, x)
+            continue
+        found = compiled(given, x)
+        torch.testing.assert_close(found, expected)
+        one, other = (torch.autograd.grad(y.sum(), x)[0] for y in (found, expected))
+        torch.testing.assert_close(one, other)
