@@ -63,7 +63,7 @@ def scripted_functions_write_no_memory() -> Iterator[None]:
 
     with PutBack(attributes_put_back(places)):
         for (holder, name), other in zip(places, (called, called_method, forked, waited), strict=True):
-            setattr(holder, name, functools.wraps(getattr(holder, name))(other))
+            setattr(holder, name, functools.update_wrapper(other, getattr(holder, name)))
         yield
 
 

@@ -203,7 +203,12 @@ def _blanks(specs: Any) -> Any:
 
 
 def _view(spec: Spec, of: Any) -> MetaTensor:
-    return new_leaf(spec, of.meta_storage if type(of) is MetaTensor else Storage.of(of))
+    """Makes a view. Of a normal tensor it is one in inference mode, too: autograd has it share the version counter."""
+    storage = of.meta_storage if type(of) is MetaTensor else Storage.of(of)
+    if torch.is_inference_mode_enabled() and not of.is_inference():
+        with torch.inference_mode(False):
+            return new_leaf(spec, storage)
+    return new_leaf(spec, storage)
 
 
 def _list_key(values: Iterable[Any], key: list[Any]) -> None:
