@@ -14,10 +14,10 @@ import optree
 import torch
 
 from subclass_aot import _torch
-from subclass_aot._stack import first_line, pass_on_interruption, user_line_of, warn
+from subclass_aot._stack import first_line, warn
 from subclass_aot.backends import BACKENDS, Backend, Compiler
 from subclass_aot.call import Arguments, flatten
-from subclass_aot.errors import SubclassAotError, TraceError
+from subclass_aot.errors import TraceError
 from subclass_aot.facts import Modes, difference, facts_of, global_state
 from subclass_aot.guards import (
     MISS,
@@ -37,7 +37,15 @@ from subclass_aot.saved import SavedFile, write_file
 from subclass_aot.sizes import DynamicPolicy, DynamicSizes
 from subclass_aot.specializations import Specialization, Specializations
 from subclass_aot.stages import Stages, noted_stages, text_of
-from subclass_aot.trace import Attempt, is_tracing, one_at_a_time, specialize, trace_arguments
+from subclass_aot.trace import (
+    Attempt,
+    RunsItself,
+    is_of_function,
+    is_tracing,
+    one_at_a_time,
+    specialize,
+    trace_arguments,
+)
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -46,10 +54,6 @@ _TRANSFORMED = """{name} was compiled, and is called inside torch.func.grad, vma
   There the function itself runs, as in eager mode.
   For speed: compile the transformed function, as in aot_compile(torch.func.grad(fn)).
   To say that it is meant: transform the function itself, as in torch.func.grad(compiled.fn)."""
-
-_FAILED = """{name} reads values, and could not be traced for those of a call: so the function itself ran.
-  It said:    {kind}: {error}
-  Your line:  {line}"""
 
 _UNLIKE_ITSELF = """What was compiled for this call does not fit it: something is different each time it is read.
   The check:  {line}
@@ -128,10 +132,6 @@ _Call = tuple[tuple[Any, ...], dict[str, Any], list[Any] | None, optree.PyTreeSp
 _Tried = dict[Specialization, OtherValue]
 
 
-class _FailedWithValues(Exception):
-    """The function is not compiled for the values of a call; its text says why, and that the function itself ran."""
-
-
 class CompiledFunction(Generic[_P, _R]):
     """A compiled function; made by `aot_compile`.
 
@@ -204,11 +204,14 @@ class CompiledFunction(Generic[_P, _R]):
         """Runs a call that nothing fits which is compiled by now."""
         made: set[Specialization] = set()
         while True:
-            known = {*self._specializations}
+            known, why = {*self._specializations}, ""
             try:
                 specialization = self._compiled_for(call, tried, made)
-            except _FailedWithValues as failed:
-                return self._as_in_eager_mode(failed, *call[0], **call[1])
+            except RunsItself as reason:
+                reason.forget()
+                why = str(reason)
+            if why:  # and no more of `reason`, which would be the context of what the function raises
+                return self._as_in_eager_mode(why, *call[0], **call[1])
             made |= {specialization} - known
             try:
                 result = specialization.entry.call(*call)
@@ -219,12 +222,12 @@ class CompiledFunction(Generic[_P, _R]):
                     found: _R = result
                     return found
 
-    def _as_in_eager_mode(self, failed: _FailedWithValues, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
-        """Calls the function itself, for values that it is not compiled for: eager mode may fail, too."""
+    def _as_in_eager_mode(self, why: str, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        """Calls the function itself for what it is not compiled for, and warns if it does not fail."""
         result = self.fn(*args, **kwargs)
         if not self._has_failed:
             self._has_failed = True
-            warn(str(failed))
+            warn(why)
         return result
 
     def _in_transform(self, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -300,7 +303,13 @@ class CompiledFunction(Generic[_P, _R]):
             kwargs: The keyword arguments.
         """
         leaves, treespec = flatten((args, kwargs))
-        return self._compiled_for((args, kwargs, leaves, treespec, global_state()), {})
+        try:
+            return self._compiled_for((args, kwargs, leaves, treespec, global_state()), {})
+        except RunsItself as reason:
+            if reason.error is None:
+                raise
+            error = reason.error
+        raise error
 
     def _compiled_for(self, call: _Call, tried: _Tried, made: Collection[Specialization] = ()) -> Specialization:
         """Returns what is compiled for a call, perhaps by another thread while this one waited for the lock.
@@ -319,7 +328,7 @@ class CompiledFunction(Generic[_P, _R]):
                     return specialization
             self._values.learn(tried, made)
             if why := self._values.why_not_compiled(tried, len(fitting)):
-                raise _FailedWithValues(why)
+                raise RunsItself(why)
             restored = (
                 None if self._restored is None else self._restored.fitting(call, self._kept, [*self._specializations])
             )
@@ -352,11 +361,9 @@ class CompiledFunction(Generic[_P, _R]):
         return Arguments.of(self.fn, args, kwargs, self._with_grad, self._changing)
 
     def _begin(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], with_grad: bool, failure: Exception | None
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], with_grad: bool, failure: BaseException | None
     ) -> Attempt | None:
         """Begins to compile for a call. What does not go with symbolic sizes is compiled for these sizes alone."""
-        if isinstance(failure, _FailedWithValues):
-            return None
         self._with_grad = self._with_grad or with_grad
         arguments = self._arguments_of(args, kwargs)
         sizes = self._history.next(arguments)
@@ -366,22 +373,22 @@ class CompiledFunction(Generic[_P, _R]):
             if not sizes:
                 return None
             sizes = self._history.without_symbols()
+        if isinstance(failure, RunsItself):
+            failure.forget()
+            failure = failure.error
         return Attempt(arguments, sizes, self._values.looks(), failure)
 
     def _build(self, tried: _Tried, attempt: Attempt) -> Specialization:
         """Traces and compiles a call in one attempt."""
-        arguments, looks = attempt.arguments, attempt.values
+        arguments, name = attempt.arguments, getattr(self.fn, "__name__", type(self.fn).__name__)
         try:
             trace = trace_arguments(self.fn, attempt, self._options.replaced)
-        except Exception as error:  # of the function's
-            pass_on_interruption(error)
-            if looks is None or not looks.has_answered or isinstance(error, SubclassAotError):
+        except BaseException as error:
+            if not is_of_function(error):
                 raise
-            name = getattr(self.fn, "__name__", type(self.fn).__name__)
-            line, kind = user_line_of(error), type(error).__name__
-            raise _FailedWithValues(_FAILED.format(name=name, kind=kind, error=error, line=line)) from error
+            raise RunsItself.since(error, name) from None
         options = self._options  # and not `self`, which nothing that is compiled may hold
-        call, name = (self.fn, arguments), getattr(self.fn, "__name__", type(self.fn).__name__)
+        call = self.fn, arguments
         graphs = compile_graphs(name, trace, options, call, lambda fn: CompiledFunction(fn, options))
         why = reason = self._reason(arguments, tried)
         failed = attempt.failure

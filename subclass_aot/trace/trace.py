@@ -40,7 +40,7 @@ class Attempt:
     arguments: Arguments
     sizes: DynamicSizes | GivenSizes | None = None
     values: Looks | None = None
-    failure: Exception | None = None
+    failure: BaseException | None = None
     options: TraceOptions = TraceOptions()
 
     def after(self, failure: SizesMustBeKnown | Retrace) -> Attempt:
@@ -65,7 +65,7 @@ class Attempt:
         return dataclasses.replace(self, sizes=sizes, options=options)
 
 
-Begin = Callable[[bool, Exception | None], Attempt | None]
+Begin = Callable[[bool, BaseException | None], Attempt | None]
 """Makes an attempt of which no more is known than whether the `.grad` of inputs belongs to the call, and what the
 function or a compiler raised before; None if there is no such attempt."""
 

@@ -305,7 +305,7 @@ def torch_does_not_warn() -> Iterator[None]:
     """Within the block torch's warnings are none: some come once in a process, and a program runs alike each time."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        warnings.filterwarnings("error", message=".*could not be traced for those of a call")
+        warnings.filterwarnings("error", message=".*could not be traced for a call")
         yield
 
 

@@ -18,6 +18,7 @@ from tests.fuzz.captured import check_captured, excused
 from tests.fuzz.optimizers import DrawnOptimizer, check_optimizer, optimizers
 from tests.fuzz.oracle import check_blocks, check_program
 from tests.fuzz.programs import Program, mode_of, programs
+from tests.fuzz.raising import DrawnRaise, check_raising, raises
 from tests.fuzz.state import DrawnState, check_state, states
 
 _PROGRAMS_PER_ROUND = 100  # of one seed for hypothesis; few, so that the end is near when the time is over
@@ -37,6 +38,7 @@ def check_drawn(drawn: Drawn, torch_compile: bool = False) -> None:
     """
     if isinstance(drawn, DrawnOptimizer | DrawnState):
         check: Callable[..., object] = check_optimizer if isinstance(drawn, DrawnOptimizer) else check_state
+        check = check_raising if isinstance(drawn, DrawnRaise) else check
         if torch_compile:
             excused(check, drawn)
         else:
@@ -70,7 +72,7 @@ def fuzz(minutes: float, seed: int, check: Callable[[Drawn], object] = check_dra
         count += 1
         check(program)
 
-    strategy = hypothesis.given(st.one_of(*[programs(everything=True)] * 6, optimizers(), states()))
+    strategy = hypothesis.given(st.one_of(*[programs(everything=True)] * 6, optimizers(), states(), raises()))
     options = hypothesis.settings(
         max_examples=_PROGRAMS_PER_ROUND,
         database=None,

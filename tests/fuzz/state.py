@@ -203,7 +203,7 @@ class DrawnState:
         return world
 
 
-class _Run:
+class Run:
     """One run of a program: eager, or compiled."""
 
     def __init__(self, drawn: DrawnState, compiler: Callable[[Any], Callable[..., Any]]) -> None:
@@ -231,7 +231,7 @@ class _Run:
         return found
 
 
-_OF_MODULES = frozenset(vars(torch.nn.Module())) - {"training"} | {"forward"}  # which a compiled block has
+_OF_MODULES = frozenset(vars(torch.nn.Module())) - {"training"} | {"forward", "_is_torch_compile"}  # of compiled ones
 
 
 def _add(found: dict[str, Any], place: str, value: Any) -> None:
@@ -276,8 +276,8 @@ def check_state(drawn: DrawnState, compiler: Callable[[Any], Callable[..., Any]]
     Raises:
         AssertionError: There is a difference.
     """
-    eager = _Run(drawn, lambda net: net)
-    compiled = _Run(
+    eager = Run(drawn, lambda net: net)
+    compiled = Run(
         drawn, compiler or functools.partial(compile_blocks if drawn.blocks else aot_compile, dynamic=drawn.dynamic)
     )
     for number, call in enumerate(drawn.calls):
@@ -291,20 +291,20 @@ def check_state(drawn: DrawnState, compiler: Callable[[Any], Callable[..., Any]]
         try:
             found = compiled.call(compiled.x)
         except SubclassAotError:
-            _compare(before, compiled.state(), f"call {number}, refused")
+            compare(before, compiled.state(), f"call {number}, refused")
             return False
-        _compare({"result": expected.detach()}, {"result": found.detach()}, f"call {number}")
-        _compare(eager.state(), compiled.state(), f"call {number}")
+        compare({"result": expected.detach()}, {"result": found.detach()}, f"call {number}")
+        compare(eager.state(), compiled.state(), f"call {number}")
         assert expected.requires_grad == found.requires_grad, f"call {number}: requires_grad"
         for time in range(call.backward if expected.requires_grad else 0):
             last = time + 1 == call.backward
             expected.sum().backward(retain_graph=not last)
             found.sum().backward(retain_graph=not last)
-            _compare(eager.state(), compiled.state(), f"backward {time} of call {number}")
+            compare(eager.state(), compiled.state(), f"backward {time} of call {number}")
     return True
 
 
-def _compare(expected: dict[str, Any], found: dict[str, Any], when: str) -> None:
+def compare(expected: dict[str, Any], found: dict[str, Any], when: str) -> None:
     """Compares two states.
 
     Raises:
