@@ -40,6 +40,7 @@ from subclass_aot.stages import Stages, noted_stages, text_of
 from subclass_aot.trace import (
     Attempt,
     RunsItself,
+    handlers_run,
     is_of_function,
     is_tracing,
     one_at_a_time,
@@ -218,9 +219,11 @@ class CompiledFunction(Generic[_P, _R]):
             except OtherValue as other:
                 tried[specialization] = other.with_traceback(None)
             else:
-                if result is not MISS:  # unless another thread has changed something since
+                if result is not MISS:  # unless another thread, or a handler of signals, has changed something since
                     found: _R = result
                     return found
+            leaves, treespec = flatten((call[0], call[1]))
+            call = call[0], call[1], leaves, treespec, call[4]
 
     def _as_in_eager_mode(self, why: str, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         """Calls the function itself for what it is not compiled for, and warns if it does not fail."""
@@ -336,8 +339,9 @@ class CompiledFunction(Generic[_P, _R]):
                 self._specializations.use(restored)
                 return restored
             begin, build = functools.partial(self._begin, args, kwargs), functools.partial(self._build, tried)
+            before = handlers_run()
             specialization = specialize(begin, build)
-            if specialization.entry.call(*call, check_only=True) is MISS:
+            if specialization.entry.call(*call, check_only=True) is MISS and handlers_run() == before:
                 raise TraceError(_UNLIKE_ITSELF.format(line=refusing_line(specialization.entry.call, *call)))
             self._specializations.use(specialization)
             return specialization

@@ -1,5 +1,6 @@
 """The joint trace of forward and backward."""
 
+from subclass_aot.trace.handlers import handlers_run as handlers_run
 from subclass_aot.trace.joint import JointTrace as JointTrace
 from subclass_aot.trace.raised import RunsItself as RunsItself
 from subclass_aot.trace.raised import is_of_function as is_of_function

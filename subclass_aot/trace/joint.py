@@ -31,6 +31,7 @@ from subclass_aot.stages import note_stage
 from subclass_aot.trace.backward import Backward, run_backward
 from subclass_aot.trace.beginnings import beginnings
 from subclass_aot.trace.forward import Forward, run_forward
+from subclass_aot.trace.handlers import traced_until_the_end
 from subclass_aot.trace.inputs import InputPlan, TracedInputs, UserInputs, plan_inputs, trace_inputs
 from subclass_aot.trace.made_leaves import described
 from subclass_aot.trace.mutations import requires_grad_mutations, with_backward
@@ -117,7 +118,7 @@ def trace_once(
     if backward.tangents is None:
         return trace
     again = partial(_with_tangents, inputs, forward, recorder)
-    return dataclasses.replace(trace, with_tangents=again)
+    return dataclasses.replace(trace, with_tangents=lambda *given: traced_until_the_end(partial(again, *given)))
 
 
 @contextmanager

@@ -36,6 +36,7 @@ from subclass_aot._stack import pass_on_interruption, user_line_of
 from subclass_aot.errors import DefinitionError, InnerTensorError, OperatorRuleError, RuleResultError, SubclassAotError
 from subclass_aot.graph import Retrace
 from subclass_aot.symbols import SizesMustBeKnown
+from subclass_aot.trace.handlers import Abandoned
 
 _FAILED = """{name} could not be traced for a call: so the function itself ran, as in eager mode, and did not fail.
   It said:    {error}
@@ -45,7 +46,7 @@ _FAILED = """{name} could not be traced for a call: so the function itself ran, 
 _IN_EAGER_MODE = DefinitionError, InnerTensorError, OperatorRuleError, RuleResultError
 """Errors of this library that wrapper classes raise without a trace as well."""
 
-_OF_NO_FUNCTION = KeyboardInterrupt, SystemExit, Retrace, SizesMustBeKnown
+_OF_NO_FUNCTION = KeyboardInterrupt, SystemExit, Abandoned, Retrace, SizesMustBeKnown
 _OF_SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 

@@ -18,6 +18,7 @@ from subclass_aot.graph import Looks, Retrace, TraceOptions
 from subclass_aot.put_back import PutBack
 from subclass_aot.sizes import DynamicSizes, GivenSizes
 from subclass_aot.symbols import SizesMustBeKnown
+from subclass_aot.trace.handlers import Abandoned, handlers_run, handlers_wait, with_handlers_waiting
 from subclass_aot.trace.joint import JointTrace, trace_once
 from subclass_aot.trace.text import Hashes
 from subclass_aot.trace.threads import is_tracing, now_tracing, one_at_a_time
@@ -35,6 +36,7 @@ class Attempt:
         values: Answers where the function reads values; None if it may not.
         failure: What the function or a compiler raised where more sizes were symbols.
         options: What the attempts before this one have found out.
+        handlers: How many handlers of signals had run before `arguments` were read.
     """
 
     arguments: Arguments
@@ -42,6 +44,7 @@ class Attempt:
     values: Looks | None = None
     failure: BaseException | None = None
     options: TraceOptions = TraceOptions()
+    handlers: int = 0
 
     def after(self, failure: SizesMustBeKnown | Retrace) -> Attempt:
         """Returns what is tried next.
@@ -80,20 +83,33 @@ def specialize(begin: Begin, build: Callable[[Attempt], _T]) -> _T:
         begin: Makes the first attempt, and others that begin from nothing.
         build: Makes of an attempt what is wanted.
     """
+    with handlers_wait():
+        return _specialize(begin, build)
+
+
+def _specialize(begin: Begin, build: Callable[[Attempt], _T]) -> _T:
+    before = handlers_run()
     after = begin(False, None)
     assert after is not None
     while True:
-        attempt = after
+        attempt = dataclasses.replace(after, handlers=before)
         try:
             return build(attempt)
+        except Abandoned:
+            if is_tracing():  # it is the trace around that is abandoned
+                raise
+            before = handlers_run()
+            after = begin(attempt.arguments.with_grad, attempt.failure) or attempt
         except (SizesMustBeKnown, Retrace) as found:
             after = attempt.after(found)
             if after.options.with_grad and not attempt.arguments.with_grad:
+                before = handlers_run()
                 after = begin(True, attempt.failure)
             if after is None:
                 raise
         except Exception as error:  # of the function's, or of a compiler's
             pass_on_interruption(error)
+            before = handlers_run()
             after = None if attempt.failure is not None else begin(attempt.arguments.with_grad, error)
             if after is None:
                 raise
@@ -113,9 +129,16 @@ def trace_arguments(
         decompositions: Operators to replace.
 
     Raises:
+        Abandoned: It takes another attempt.
         Retrace: It takes another attempt.
         SizesMustBeKnown: It takes another attempt.
     """
+    return with_handlers_waiting(partial(_trace_arguments, fn, attempt, decompositions))
+
+
+def _trace_arguments(
+    fn: Callable[..., Any], attempt: Attempt, decompositions: Mapping[Any, Callable[..., Any]] | None
+) -> JointTrace:
     inference, grad = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
     options, values = attempt.options, attempt.values
     if values is not None:
@@ -125,6 +148,8 @@ def trace_arguments(
     kernels = nullcontext() if options.fused_lstm else _torch.switches.without_mkldnn()
     with one_at_a_time, PutBack(_torch.modes.modes_put_back()), PutBack(partial(now_tracing, is_tracing())):
         now_tracing(True)
+        if handlers_run() != attempt.handlers:
+            raise Abandoned
         try:
             with (
                 torch.inference_mode(False),

@@ -95,8 +95,11 @@ def _outcome(run: Run, call: Call) -> dict[str, Any]:
         if type(error).__name__ != "Own":
             raise
         return _described(error, run)
-    for time in range(call.backward if result.requires_grad else 0):
-        result.sum().backward(retain_graph=time + 1 < call.backward)
+    try:
+        for time in range(call.backward if result.requires_grad else 0):
+            result.sum().backward(retain_graph=time + 1 < call.backward)
+    except RuntimeError as error:
+        return {"error": (None, type(error).__name__)}
     return {"result": result.detach(), "requires_grad": result.requires_grad}
 
 
