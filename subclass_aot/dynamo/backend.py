@@ -180,7 +180,7 @@ def _compile(captured: Captured, example_inputs: Sequence[object], options: Opti
     solver = _torch.dynamo.current_solver()
     sizes = GivenSizes(solver, captured.examples)
 
-    def begin(with_grad: bool, failure: Exception | None) -> Attempt | None:
+    def begin(with_grad: bool, failure: BaseException | None) -> Attempt | None:
         if with_grad or (failure is not None and (sizes or not isinstance(failure, DataDependentError))):
             return None
         if failure is None:

@@ -240,7 +240,7 @@ def trace_joint(
         raise TraceError(messages.TRANSFORMED)
     replaced = resolve(decompositions).decompositions() if isinstance(decompositions, str) else decompositions or {}
 
-    def begin(with_grad: bool, failure: Exception | None) -> Attempt | None:
+    def begin(with_grad: bool, failure: BaseException | None) -> Attempt | None:
         if failure is not None:
             return None
         arguments = Arguments.of(fn, args, kwargs, with_grad).parameters_first()
