@@ -29,6 +29,11 @@ def sequence_number_of_current_gradient() -> int:
     return -1 if node is None else int(node._sequence_nr())
 
 
+def name_of(node: Any) -> str:
+    """Returns the name of a gradient function, also where its context has an attribute `name` of the user's."""
+    return str(type(node).name(node))
+
+
 def current_gradient() -> Any:
     """Returns the gradient function that the engine runs now, or None. There is no public query for it."""
     return torch._C._current_autograd_node()
@@ -88,7 +93,7 @@ def is_recomputing(node: torch.autograd.graph.Node) -> bool:
     A checkpoint has no flag that says so: one kind runs the function within a gradient function of its own, the other
     within hooks on saved tensors.
     """
-    if node.name() == "CheckpointFunctionBackward":
+    if name_of(node) == "CheckpointFunctionBackward":
         return torch.is_grad_enabled()
     hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
     return hooks is not None and getattr(hooks[0], "__qualname__", "").startswith("_recomputation_hook.")
@@ -119,7 +124,7 @@ def skips_padding() -> bool:
     while the engine names the same function, but from Python.
     """
     node: Any = torch._C._current_autograd_node()
-    if node is None or node.name() != "EmbeddingBackward0":
+    if node is None or name_of(node) != "EmbeddingBackward0":
         return False
     if node._saved_padding_idx in (-1, 2**64 - 1):
         return False
@@ -136,7 +141,7 @@ def writes_through_a_view() -> bool:
     them changes: a view that begins before its base is refused later, or has the gradient of other elements.
     """
     node: Any = torch._C._current_autograd_node()
-    return node is not None and node.name().endswith("CopySlices")
+    return node is not None and name_of(node).endswith("CopySlices")
 
 
 def sequence_number_of(function: Any) -> int:

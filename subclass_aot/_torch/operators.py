@@ -102,6 +102,23 @@ def names_of_aten() -> list[str]:
     return [name for name in torch._C._dispatch_get_all_op_names() if name.startswith("aten::")]
 
 
+def has_meta_kernel(func: Operator) -> bool:
+    """Returns whether somebody wrote what `func` does on tensors without data. Else a kernel for all devices may run.
+
+    Nothing public says so.
+    """
+    key = torch._C.DispatchKey.Meta
+    return key in func.py_kernels or torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "Meta")
+
+
+def call_meta_kernel(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Calls the kernel for tensors without data, also where no argument is one. Nothing public does so."""
+    kernel = func.py_kernels.get(torch._C.DispatchKey.Meta)
+    if kernel is not None:
+        return kernel(*args, **kwargs)
+    return func.redispatch(torch._C.DispatchKeySet(torch._C.DispatchKey.Meta), *args, **kwargs)
+
+
 def is_factory(func: Operator) -> bool:
     """Returns True if the operator takes a `device` argument; read from the schema, which is private."""
     return any(a.name == "device" for a in func._schema.arguments)

@@ -28,6 +28,7 @@ from subclass_aot.backends.inductor import (
 from subclass_aot.backends.one_by_one import write_graph
 from subclass_aot.errors import CompilerResultError, SubclassAotError
 from subclass_aot.meta import MetaTensor, Spec
+from subclass_aot.operators import runs_once
 from subclass_aot.passes import copied_graph, draws, take_any_strides
 from subclass_aot.symbols import is_symbolic
 
@@ -278,7 +279,11 @@ def _inductor(graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> Bo
     fakes = [fake_of(x.meta_spec, mode) if isinstance(x, MetaTensor) else _as_symbol(x, solver) for x in inputs]
     if different:
         take_any_strides(graph)
-    with nullcontext() if solver is None else _torch.dispatch.python_dispatcher():  # kernels in C++ know no symbols
+    once = {node.target for node in graph.graph.nodes if runs_once(node.target)}
+    with (
+        nullcontext() if solver is None else _torch.dispatch.python_dispatcher(),  # kernels in C++ know no symbols
+        _torch.side_effects.registered(once),
+    ):
         _Fakes(graph, mode, solver).run(*fakes)
     if different:
         _keep_strides_of_outputs(graph, mode)
@@ -293,7 +298,8 @@ def _inductor(graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> Bo
     cuda_graphs = graph.meta.get("cuda_graphs") or _torch.inductor.CudaGraphs(is_inference=not is_backward)
     graph.meta = {}  # it would be a part of the key under which inductor keeps what it compiles
     how = _torch.inductor.Compilation(is_backward, static, free, is_cached=sizes.is_complete, cuda_graphs=cuda_graphs)
-    compiled, strides = _torch.inductor.compile_with_inductor(graph, [*fakes, *sizes.numbers], mode, how)
+    with _torch.side_effects.registered(once):  # so that it keeps them, and their order
+        compiled, strides = _torch.inductor.compile_with_inductor(graph, [*fakes, *sizes.numbers], mode, how)
     graph.meta[_STRIDES] = strides
     return then_write(given_sizes(compiled, sizes), written)
 

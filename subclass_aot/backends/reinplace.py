@@ -42,7 +42,7 @@ from subclass_aot.backends.memory import Memory, copied_by
 from subclass_aot.backends.shorter import plain_spec, shorter_call
 from subclass_aot.meta import Spec
 from subclass_aot.operators import effects_of
-from subclass_aot.passes import has_no_result, is_symint, viewed_node
+from subclass_aot.passes import is_symint, must_run, viewed_node
 
 _aten = torch.ops.aten
 
@@ -354,7 +354,7 @@ def _may_be_dropped(node: fx.Node) -> bool:
     if not _torch.operators.is_overload(node.target) or node.target.namespace != "aten":
         return False
     effects = effects_of(node.target)
-    return not effects.mutates and not effects.random and not has_no_result(node)
+    return not effects.mutates and not effects.random and not must_run(node)
 
 
 def _parts_of_scatter(node: fx.Node) -> Iterator[fx.Node]:

@@ -76,8 +76,16 @@ def drawn(func: _torch.operators.Operator) -> _torch.operators.Operator:
     It takes the state before the arguments of `func`. It gives the results that are no arguments of `func`, then a copy
     of each argument that `func` writes, as it is then, and at last the state behind the draw.
     """
-    if func in _variants:
-        return _variants[func]  # type: ignore[no-any-return]
+    variant = _variants.get(func)
+    if variant is None:
+        variant = _variants[func] = _defined(func)
+    if _torch.side_effects.has_side_effect(func) and not _torch.side_effects.has_effect(variant):
+        _torch.side_effects.note_side_effect(variant)
+    return variant  # type: ignore[no-any-return]
+
+
+def _defined(func: _torch.operators.Operator) -> _torch.operators.Operator:
+    """Defines the operator."""
     space, name = _torch.operators.schema_of(func).name.split("::")
     name = "__".join([PREFIX, space, name, _torch.operators.overload_name_of(func) or "default"])
 
@@ -97,7 +105,6 @@ def drawn(func: _torch.operators.Operator) -> _torch.operators.Operator:
     torch.library.register_fake(f"subclass_aot::{name}", shapes, lib=_library)
     variant: _torch.operators.Operator = getattr(torch.ops.subclass_aot, name).default
     register_meta(variant)(shapes)
-    _variants[func] = variant
     return variant
 
 

@@ -45,17 +45,25 @@ import torch
 from torch import fx
 
 from subclass_aot import _torch
+from subclass_aot._stack import user_line
 from subclass_aot.aliasing import has_storage
+from subclass_aot.errors import DataDependentError
 from subclass_aot.graph.generators import States, drawing_from, generators
 from subclass_aot.graph.retrace import Retrace
 from subclass_aot.graph.symint_nodes import reads_size
 from subclass_aot.meta import MetaTensor, unbacked_rule
-from subclass_aot.operators import effects_of
-from subclass_aot.passes import communicates, is_backward
+from subclass_aot.operators import effects_of, runs_once
+from subclass_aot.passes import communicates, draws, is_backward
 from subclass_aot.symbols import is_symbolic
 
 if TYPE_CHECKING:  # comes with the first symbol
     import sympy
+
+_EFFECT = """A value is read that depends on what an operator with an effect gives, which has to run once in each call.
+  Your line:  {line}
+  Operator:   {operator}
+  The value is needed while the program is traced, before the call runs.
+  Instead: read the value before the operator runs, or let it read its argument (`log(x); if x.sum() > 0:`)."""
 
 _LIMIT = 1 << 16
 """Elements that a tensor may have at the most whose values are compared at each call."""
@@ -215,7 +223,8 @@ class _Run:
     """The recorded graph on the call's own tensors, as far as it was recorded when it was last needed.
 
     All of it runs, once and in its order, so that what draws random numbers draws those that the call will draw. Inputs
-    that the program writes are copies.
+    that the program writes are copies. What has an effect does not run, nor what reads its result: the call is still to
+    come. See Note [Effects of operators].
     """
 
     def __init__(self, inputs: Mapping[fx.Node, Any], random: States) -> None:
@@ -224,6 +233,8 @@ class _Run:
         self._done: set[fx.Node] = set()
         self._written: set[fx.Node] = set()
         self._random = self._start = random
+        self._skipped: set[fx.Node] = set()
+        self._lost: fx.Node | None = None  # the first that was skipped, and that draws or writes
 
     def value(self, recorded: Recorded, node: fx.Node) -> Any:
         if any(isinstance(x, torch.Tensor) and (isinstance(x, MetaTensor) or x.is_meta) for x in self._inputs.values()):
@@ -233,12 +244,15 @@ class _Run:
         written = {n for n in recorded.written if n.op == "placeholder"}
         if not written <= self._written:  # from the start, with copies of what is written
             self._values, self._done, self._random = {}, set(), self._start
+            self._skipped, self._lost = set(), None
             self._written |= written
         with _torch.switches.as_recorded(), drawing_from(self._random):
             if not self._values:
                 self._values.update(self._starting_values())
             self._go_on(recorded)
             self._random = generators()
+        if self._lost is not None or node in self._skipped:
+            raise DataDependentError(_EFFECT.format(line=user_line(), operator=self._effect_before(node).target))
         return self._values[node]
 
     def _go_on(self, recorded: Recorded) -> None:
@@ -248,6 +262,8 @@ class _Run:
             self._done.add(node)
             if node.op == "get_attr":
                 self._values[node] = recorded.constants[node.target]
+            elif node.op == "call_function" and self._skips(node):
+                self._skipped.add(node)
             elif node.op == "call_function":
                 # Sizes are those that an input came with, also where an operator has mutated its metadata before.
                 values = self._inputs if reads_size(node) and node.args[0] in self._inputs else self._values
@@ -255,6 +271,22 @@ class _Run:
                 self._values[node] = node.target(*args, **kwargs)
                 for used in node.all_input_nodes:
                     self._let_go(used, recorded.alive)
+
+    def _skips(self, node: fx.Node) -> bool:
+        """Returns whether a node does not run before the call does."""
+        if not runs_once(node.target) and self._skipped.isdisjoint(node.all_input_nodes):
+            return False
+        is_overload = _torch.operators.is_overload(node.target)
+        if self._lost is None and is_overload and (effects_of(node.target).mutates or draws(node)):
+            self._lost = node
+        return True
+
+    def _effect_before(self, node: fx.Node) -> fx.Node:
+        """Returns an operator with an effect on which a value depends."""
+        node = self._lost or node
+        while not runs_once(node.target):
+            node = next(n for n in node.all_input_nodes if n in self._skipped)
+        return node
 
     def _let_go(self, node: fx.Node, alive: Collection[Any]) -> None:
         """Forgets a value that nothing reads any more. A number is no tensor, and the program may still name it."""

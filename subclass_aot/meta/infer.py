@@ -19,7 +19,7 @@ from subclass_aot.meta.rule_results import checked, of_written, without_rule
 from subclass_aot.meta.rules.elementwise import laid_out
 from subclass_aot.meta.spec import Spec, indexed, native_device
 from subclass_aot.meta.unbacked import unbacked_rule
-from subclass_aot.operators import effects_of, without_out
+from subclass_aot.operators import effects_of, runs_once, without_out
 from subclass_aot.symbols import current_symbols, solver_in
 
 _META = torch.device("meta")
@@ -34,6 +34,8 @@ _DATA_DEPENDENT = """{operator} asks for values, and a traced tensor has none.
   The result's {what} depends on the data, so the program cannot be traced past this point.
   Instead: compute it outside the traced function and pass the result as an argument, or use an operator whose
   result has a fixed shape (torch.where instead of x[mask], torch.nonzero_static instead of torch.nonzero)."""
+
+_ITSELF = "its only kernel is the one that has its effect, and it would run while the program is traced"
 
 _WRONG_CAST = """{operator} gives {result}, which can't be cast to the {target} of the tensor it writes into.
   Your line:  {line}
@@ -206,7 +208,7 @@ def call_on_meta(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     if unbacked is not None:
         return unbacked(symbols, *args, **kwargs)
     try:
-        return func(*args, **kwargs)
+        return _without_effect(func, args, kwargs) if runs_once(func) else func(*args, **kwargs)
     except (NotImplementedError, RuntimeError, _torch.operators.DataDependentOutput) as error:
         if isinstance(error, DataDependentError):
             raise
@@ -230,6 +232,17 @@ def call_on_meta(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     if without_out(func) is not None and all(isinstance(out, torch.Tensor) for out in outs):
         return outs if len(outs) > 1 else outs[0]  # of the size of new results: see `_resized`
     return without_rule(func, reason, args, kwargs)
+
+
+def _without_effect(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Calls the kernel without data of an operator that has an effect, also where no tensor leads to it.
+
+    Raises:
+        NotImplementedError: There is none.
+    """
+    if not _torch.operators.has_meta_kernel(func):
+        raise NotImplementedError(_ITSELF)
+    return _torch.operators.call_meta_kernel(func, args, kwargs)
 
 
 def _call_inside(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -13,3 +13,4 @@ from subclass_aot.operators.schema import note_shape_by_data as note_shape_by_da
 from subclass_aot.operators.schema import out_of_place as out_of_place
 from subclass_aot.operators.schema import without_out as without_out
 from subclass_aot.operators.sets import OperatorSet as OperatorSet
+from subclass_aot.operators.side_effects import runs_once as runs_once

@@ -6,9 +6,9 @@ from subclass_aot.passes.graphs import take_any_strides as take_any_strides
 from subclass_aot.passes.nodes import communicates as communicates
 from subclass_aot.passes.nodes import copied_node as copied_node
 from subclass_aot.passes.nodes import draws as draws
-from subclass_aot.passes.nodes import has_no_result as has_no_result
 from subclass_aot.passes.nodes import is_backward as is_backward
 from subclass_aot.passes.nodes import is_symint as is_symint
+from subclass_aot.passes.nodes import must_run as must_run
 from subclass_aot.passes.nodes import new_node as new_node
 from subclass_aot.passes.nodes import viewed_node as viewed_node
 from subclass_aot.passes.once import RemovedOnce as RemovedOnce

@@ -22,9 +22,9 @@ def cleaned(
 ) -> tuple[fx.Graph, dict[fx.Node, fx.Node]]:
     """Copies recorded nodes to a new graph, placeholders first, and leaves out what nobody reads.
 
-    Draws of random numbers stay: eager makes them, and later draws depend on it. So do operators without a result, such
-    as `_assert_async`: eager fails there; and collectives: other ranks wait for them. `detach` and `alias` go: they
-    are no-ops below autograd.
+    Draws of random numbers stay: eager makes them, and later draws depend on it. So do operators that have an effect,
+    and those without a result, such as `_assert_async`: eager fails there; and collectives: other ranks wait for them.
+    `detach` and `alias` go: they are no-ops below autograd.
 
     What a collective gives is waited for where it is first read, so that what stands between runs meanwhile.
     Collectives themselves stay in their order, which has to be the same on all ranks.

@@ -114,6 +114,21 @@ def waits(node: fx.Node) -> bool:
     return communicates(node) and node.target.overloadpacket.__name__ == "wait_tensor"  # type: ignore[union-attr]
 
 
+def has_side_effect(node: fx.Node) -> bool:
+    """Returns whether a node runs an operator that was registered to have an effect."""
+    return (
+        node.op == "call_function"
+        and _torch.operators.is_overload(node.target)
+        and _torch.side_effects.has_side_effect(node.target)
+    )
+
+
 def must_run(node: fx.Node) -> bool:
-    """Returns whether a node runs though nobody reads its result: other ranks wait for it, or it has none."""
-    return has_no_result(node) or communicates(node)
+    """Returns whether a node runs though nobody reads its result: other ranks wait for it, it has none, or it has an
+    effect. See Note [Effects of operators].
+    """
+    if node.op != "call_function" or not _torch.operators.is_overload(node.target):
+        return False
+    if not effects_of(node.target).returns or node.target.namespace in _torch.collectives.COLLECTIVES:
+        return True
+    return _torch.side_effects.has_side_effect(node.target)

@@ -4,10 +4,10 @@ Note [What runs once]
 ~~~~~~~~~~~~~~~~~~~~~
 A partitioner that trades memory for time computes parts of forward again in backward, and moves parts of the one into
 the other. That is no matter for what follows from inputs. But a draw of random numbers gives others the second time,
-and an operator without a result does twice what it is there for; or never, since nobody reads it. So a partitioner of
-others is given a graph without them: what they read is one more output, and what they give is one more input, of
-forward where they were recorded in forward, and a tangent otherwise. So what backward reads of them is saved.
-Afterwards they are put back, in their order.
+and an operator without a result, or with an effect, does twice what it is there for; or never, since nobody reads it.
+So a partitioner of others is given a graph without them: what they read is one more output, and what they give is one
+more input, of forward where they were recorded in forward, and a tangent otherwise. So what backward reads of them is
+saved. Afterwards they are put back, in their order.
 
 Where a policy wants a draw again (`meta["recompute"]`), the state of the generator before it is the input. The
 partitioner is given a draw from that state, which gives the same wherever it stands.
@@ -29,7 +29,7 @@ from subclass_aot.descriptors import Descriptor, Intermediate, describe, descrip
 from subclass_aot.errors import CompilerResultError
 from subclass_aot.meta import Spec, new_leaf
 from subclass_aot.passes.graphs import copied_graph
-from subclass_aot.passes.nodes import copied_node, draws, has_no_result, is_backward
+from subclass_aot.passes.nodes import copied_node, draws, has_no_result, has_side_effect, is_backward
 
 _AGAIN = (CheckpointPolicy.MUST_RECOMPUTE, CheckpointPolicy.PREFER_RECOMPUTE)
 
@@ -60,6 +60,7 @@ class _Once:
     def of(node: fx.Node) -> _Once:
         values = tuple(_values(node))
         again = bool(values) and not is_backward(node) and node.meta.get("recompute") in _AGAIN
+        again = again and not has_side_effect(node)
         return _Once(node, tuple(node.all_input_nodes), values, again and _device(values) is not None)
 
     @property
@@ -80,7 +81,7 @@ class RemovedOnce:
     def __init__(self, joint: fx.GraphModule, num_fwd_outputs: int) -> None:
         self.joint, self.given = joint, joint
         self._num_outputs = num_fwd_outputs
-        once = [_Once.of(node) for node in joint.graph.nodes if draws(node) or has_no_result(node)]
+        once = [_Once.of(node) for node in joint.graph.nodes if _runs_once(node)]
         self._forward = [each for each in once if not is_backward(each.node)]
         self._backward = [each for each in once if is_backward(each.node)]
         self.num_fwd_outputs = num_fwd_outputs + _count_of_outputs(self._forward)
@@ -126,6 +127,10 @@ class RemovedOnce:
         for each in (*self._forward, *self._backward):
             _remove(graph, each, copies)
         self.given.recompile()
+
+
+def _runs_once(node: fx.Node) -> bool:
+    return draws(node) or has_no_result(node) or has_side_effect(node)
 
 
 def check_inputs(found: int, wanted: int) -> None:

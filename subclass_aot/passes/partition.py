@@ -86,7 +86,7 @@ def backward_from(joint: fx.GraphModule, saved: Sequence[fx.Node], *, num_fwd_ou
         node = todo.pop()
         if node in redone or node in kept:
             continue
-        if node.op == "placeholder" or draws(node):
+        if node.op == "placeholder" or draws(node) or must_run(node):
             raise LookupError(str(descriptor_of(node) or f"the result of {node.target}"))
         redone.add(node)
         todo.extend(node.all_input_nodes)

@@ -61,7 +61,7 @@ from torch import fx
 from subclass_aot import _torch
 from subclass_aot.operators import effects_of
 from subclass_aot.passes.costs import Costs
-from subclass_aot.passes.nodes import draws, is_backward, is_symint, must_run
+from subclass_aot.passes.nodes import draws, has_side_effect, is_backward, is_symint, must_run
 
 _aten = torch.ops.aten
 
@@ -276,7 +276,7 @@ def is_cheap(node: fx.Node) -> bool:
     """Returns whether an operator does little beside reading its inputs and writing its result, and always the same."""
     if node.target is operator.getitem:  # one of several results
         return is_cheap(node.args[0])  # type: ignore[arg-type]
-    return node.op == "call_function" and _is_cheap(node.target)
+    return node.op == "call_function" and _is_cheap(node.target) and not has_side_effect(node)
 
 
 @functools.cache

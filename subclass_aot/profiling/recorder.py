@@ -196,7 +196,7 @@ class Recorder(Listener):
         for leaf in tensors_in(communicated(operation)):
             self._label(leaf, "communication")
         self._note_workspace(operation, operator, device)
-        if node is not None and made and node.name() == _ACCUMULATES:
+        if node is not None and made and _torch.autograd.name_of(node) == _ACCUMULATES:
             self._label(made[0], "gradient", self._names_of_parameters.get(id(node.variable), ""))
         if phase == "recompute" and func is _aten.detach.default:  # how a checkpoint keeps what is saved
             self._label(operation.result, "saved")
@@ -256,7 +256,7 @@ class Recorder(Listener):
         if len(args) != 2 or type(args[1]) is not MetaTensor or not _called_by_engine():
             return None
         events = len(self.timeline.events)
-        for leaf in args[:1] if operation.node.name() == _ACCUMULATES else args:
+        for leaf in args[:1] if _torch.autograd.name_of(operation.node) == _ACCUMULATES else args:
             storage: Storage = leaf.meta_storage
             i = self._index.get(id(storage))
             if i is None or leaf.meta_spec != operation.result.meta_spec:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from subclass_aot.errors import DoubleBackwardError
+from subclass_aot.operators import runs_once
 from subclass_aot.passes import draws, is_backward
 from subclass_aot.runtime.graphs import Graphs
 from subclass_aot.signature import JointSignature
@@ -30,6 +31,11 @@ _ASSIGNED_DATA = {
     "what": "assigns to {path}.data",
     "why": "would assign again",
     "instead": "write into the tensor, as in `with torch.no_grad(): x.copy_(value)`.",
+}
+_EFFECT = {
+    "what": "runs an operator that has an effect ({path})",
+    "why": "it would have it twice",
+    "instead": "run the operator outside the compiled function, or compile it without double_backward.",
 }
 _DRAWS = {
     "what": "draws random numbers ({path})",
@@ -64,7 +70,10 @@ def draws_again(signature: JointSignature, graphs: Graphs, repeats_draws: bool) 
         refuse(_BACKWARD_WRITES, signature.path_of(slot))
     for base in signature.mutations.bases:
         refuse(_SHARED, " and ".join(map(signature.path_of, base.slots)))
-    random = [n for g in (graphs.forward, graphs.backward) if g is not None for n in g.graph.nodes if draws(n)]
+    nodes = [n for g in (graphs.forward, graphs.backward) if g is not None for n in g.graph.nodes]
+    for node in filter(lambda node: runs_once(node.target), nodes):
+        refuse(_EFFECT, str(node.target))
+    random = [n for n in nodes if draws(n)]
     for node in random:
         if is_backward(node):
             refuse(_DRAWS, str(node.target), "These are drawn in backward.")

@@ -22,7 +22,7 @@ from subclass_aot.codegen import Source
 from subclass_aot.descriptors import Intermediate, LookedAt, Number, OutputDescriptor, describe, descriptor_of
 from subclass_aot.graph import generators
 from subclass_aot.objects import same_constant
-from subclass_aot.operators import effects_of
+from subclass_aot.operators import effects_of, runs_once
 from subclass_aot.passes import draws, is_symint
 from subclass_aot.signature import JointSignature
 from subclass_aot.symbols import RuntimeAssert
@@ -64,9 +64,30 @@ def with_checks(graph: fx.GraphModule, signature: JointSignature, computed: Mapp
                 source.append(node)  # read as soon as it is known, so that nothing runs before the check
         if read:
             _after(graph, symints, _check_of_assert(runtime_assert), last)
+    if last:
+        _put_effects_behind_checks(graph.graph)
     for node in _draws_before_reads(graph.graph):
         node.meta["drawn_as_recorded"] = True
     graph.recompile()
+
+
+def _put_effects_behind_checks(graph: fx.Graph) -> None:
+    """Moves operators with an effect, and what reads their results, behind the checks: the call begins again where one
+    fails. What a check reads depends on none of them. See Note [Effects of operators].
+    """
+    moved: dict[fx.Node, None] = {}
+    waiting: list[fx.Node] = []
+    last: fx.Node | None = None
+    for node in graph.nodes:
+        if node.op == "output":
+            break
+        if runs_once(node.target) or not moved.keys().isdisjoint(node.all_input_nodes):
+            moved[node] = None
+            waiting.append(node)
+        elif _is_check(node):
+            last, waiting = node, []
+    for node in [n for n in moved if n not in set(waiting)][::-1] if last is not None else ():
+        last.append(node)
 
 
 def _draws_before_reads(graph: fx.Graph) -> list[fx.Node]:

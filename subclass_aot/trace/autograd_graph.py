@@ -207,7 +207,7 @@ def _reach(
 
 def _hides_what_it_reaches(node: Any) -> bool:
     """Returns whether a node runs a backward of its own, and autograd's graph does not show what that leads to."""
-    return bool(node.name() == "CheckpointFunctionBackward")
+    return _torch.autograd.name_of(node) == "CheckpointFunctionBackward"
 
 
 def _in_order(results: Iterable[torch.Tensor]) -> list[Any]:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from subclass_aot import _torch
+
 if TYPE_CHECKING:  # which is made with this
     from subclass_aot.wrapper.base import WrapperTensor
 
@@ -33,7 +35,7 @@ def describe(wrapper: WrapperTensor) -> str:
         if name in wrapper.__wrapper_declaration__.fields
     ]
     if wrapper.grad_fn is not None:
-        parts.append(f"grad_fn=<{wrapper.grad_fn.name()}>")
+        parts.append(f"grad_fn=<{_torch.autograd.name_of(wrapper.grad_fn)}>")
     elif wrapper.requires_grad:
         parts.append("requires_grad=True")
     return f"{type(wrapper).__name__}({', '.join(parts)})"

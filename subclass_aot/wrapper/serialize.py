@@ -234,7 +234,8 @@ def deepcopy(wrapper: Any, memo: dict[int, Any]) -> Any:
         return memo[id(wrapper)]
     if not wrapper.is_leaf:
         raise RuntimeError(
-            f"only leaves can be deep-copied: this {type(wrapper).__name__} was computed by {wrapper.grad_fn.name()}. "
+            f"only leaves can be deep-copied: this {type(wrapper).__name__} was computed by "
+            f"{_torch.autograd.name_of(wrapper.grad_fn)}. "
             "Copy wrapper.detach(), or clone it to keep the graph"
         )
     names, context = wrapper.__tensor_flatten__()

@@ -6,6 +6,7 @@ import random
 import time
 import traceback
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import hypothesis
 from hypothesis import HealthCheck, Phase
@@ -15,6 +16,7 @@ from subclass_aot._stack import pass_on_interruption
 from subclass_aot.errors import DifferenceError
 from subclass_aot.testing.check import check_compiled
 from tests.fuzz.captured import check_captured, excused
+from tests.fuzz.effects import DrawnEffects, check_effects, effects
 from tests.fuzz.optimizers import DrawnOptimizer, check_optimizer, optimizers
 from tests.fuzz.oracle import check_blocks, check_program
 from tests.fuzz.programs import Program, mode_of, programs
@@ -23,11 +25,36 @@ from tests.fuzz.state import DrawnState, check_state, states
 
 _PROGRAMS_PER_ROUND = 100  # of one seed for hypothesis; few, so that the end is near when the time is over
 
-Drawn = Program | DrawnOptimizer | DrawnState
+Drawn = Program | DrawnOptimizer | DrawnState | DrawnEffects
+
+
+class _Other(NamedTuple):
+    """What is drawn beside programs.
+
+    Attributes:
+        check: Compares one with eager mode.
+        drawn: Draws one.
+        lines: What the lines that it prints are.
+    """
+
+    check: Callable[[Any], object]
+    drawn: Callable[[], st.SearchStrategy[Any]]
+    lines: str
+
+
+_IN_WORLD = "Each line is one of `forward`, in the module that `tests/fuzz/state.py` has as `WORLD`."
+_OTHERS: dict[type, _Other] = {
+    DrawnOptimizer: _Other(
+        check_optimizer, optimizers, "Each line is done in `step`, for each parameter `p` with its gradient `g`."
+    ),
+    DrawnState: _Other(check_state, states, _IN_WORLD),
+    DrawnRaise: _Other(check_raising, raises, _IN_WORLD),
+    DrawnEffects: _Other(check_effects, effects, "Each step is one of `_run` in `tests/fuzz/effects.py`."),
+}
 
 
 def check_drawn(drawn: Drawn, torch_compile: bool = False) -> None:
-    """Compares a program, steps of an optimizer, or calls that change state, with eager mode.
+    """Compares a program, or another thing that was drawn, with eager mode.
 
     Args:
         drawn: What was drawn.
@@ -36,13 +63,12 @@ def check_drawn(drawn: Drawn, torch_compile: bool = False) -> None:
     Raises:
         AssertionError: There is a difference.
     """
-    if isinstance(drawn, DrawnOptimizer | DrawnState):
-        check: Callable[..., object] = check_optimizer if isinstance(drawn, DrawnOptimizer) else check_state
-        check = check_raising if isinstance(drawn, DrawnRaise) else check
+    other = _OTHERS.get(type(drawn))
+    if other is not None:
         if torch_compile:
-            excused(check, drawn)
+            excused(other.check, drawn)
         else:
-            check(drawn)
+            other.check(drawn)
     elif torch_compile:
         check_captured(drawn)
     elif drawn.blocks:
@@ -72,7 +98,7 @@ def fuzz(minutes: float, seed: int, check: Callable[[Drawn], object] = check_dra
         count += 1
         check(program)
 
-    strategy = hypothesis.given(st.one_of(*[programs(everything=True)] * 6, optimizers(), states(), raises()))
+    strategy = hypothesis.given(st.one_of(*[programs(everything=True)] * 6, *(other.drawn() for other in _OTHERS.values())))
     options = hypothesis.settings(
         max_examples=_PROGRAMS_PER_ROUND,
         database=None,
@@ -102,10 +128,8 @@ def fuzz(minutes: float, seed: int, check: Callable[[Drawn], object] = check_dra
 
 def _as_script(program: Drawn) -> str:
     """Returns the program as one that can be pasted somewhere else, as small as it can be."""
-    if isinstance(program, DrawnOptimizer):
-        return "Each line is done in `step`, for each parameter `p` with its gradient `g`."
-    if isinstance(program, DrawnState):
-        return "Each line is one of `forward`, in the module that `tests/fuzz/state.py` has as `WORLD`."
+    if type(program) in _OTHERS:
+        return _OTHERS[type(program)].lines
     for seed in (1, 2):
         try:
             with mode_of(program):

@@ -8,7 +8,8 @@ import torch
 from torch import fx
 
 from subclass_aot import trace_joint
-from subclass_aot.passes import copied_node, draws, has_no_result, is_backward, is_symint
+from subclass_aot.passes import copied_node, draws, is_backward, is_symint, must_run
+from subclass_aot.passes.nodes import has_no_result
 from subclass_aot.sizes import mark_dynamic
 
 
@@ -23,6 +24,7 @@ def test_each_question_is_true_of_its_nodes_alone() -> None:
     nodes = {node.name: node for node in trace_joint(program, x).graph_module.graph.nodes if node.op != "output"}
     assert [name for name, node in nodes.items() if draws(node)] == ["rand_like"]
     assert [name for name, node in nodes.items() if has_no_result(node)] == ["_assert_async"]
+    assert [name for name, node in nodes.items() if must_run(node)] == ["_assert_async"]
     assert [name for name, node in nodes.items() if is_symint(node)] == ["sym_size_int"]
     assert [name for name, node in nodes.items() if is_backward(node)] == ["tangents_1", "mul_1"]
 

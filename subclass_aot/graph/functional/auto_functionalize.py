@@ -71,8 +71,15 @@ def _functional_variant(
         same: Arguments that are the same tensor as one of these.
     """
     variant = _variants.get((func, written, same))
-    if variant is not None:
-        return variant
+    if variant is None:
+        variant = _variants[func, written, same] = _defined(func, written, same)
+    if _torch.side_effects.has_side_effect(func) and not _torch.side_effects.has_effect(variant):
+        _torch.side_effects.note_side_effect(variant)
+    return variant
+
+
+def _defined(func: _torch.operators.Operator, written: tuple[Place, ...], same: tuple[tuple[Place, Place], ...]) -> Any:
+    """Defines the functional variant."""
     parts = [
         func.namespace,
         _torch.operators.schema_of(func).name.split("::")[1],
@@ -93,7 +100,7 @@ def _functional_variant(
     _library.define(f"{name}{_schema_without_writes(func, written)}")
     _library.impl(name, run, "CompositeExplicitAutograd")
     torch.library.register_fake(f"subclass_aot::{name}", fake, lib=_library)
-    variant = _variants[func, written, same] = getattr(torch.ops.subclass_aot, name).default
+    variant = getattr(torch.ops.subclass_aot, name).default
     if not effects_of(func).shape_by_data:  # else its fake kernel gives it, which runs the operator's own
         register_meta(variant)(shapes)
     return variant

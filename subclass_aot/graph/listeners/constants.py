@@ -11,7 +11,7 @@ import torch
 from torch import fx
 
 from subclass_aot import _torch
-from subclass_aot.operators import effects_of
+from subclass_aot.operators import effects_of, runs_once
 from subclass_aot.passes import is_symint
 from subclass_aot.symbols import SizesMustBeKnown
 
@@ -121,7 +121,7 @@ def _is_fixed(node: fx.Node, nodes: Collection[fx.Node]) -> bool:
         return bool(users) and all(user.target is _LITERAL for user in users)
     if node.op == "placeholder":
         return False
-    return node.target is operator.getitem or not effects_of(node.target).random
+    return node.target is operator.getitem or not (effects_of(node.target).random or runs_once(node.target))
 
 
 def _writes_into(node: fx.Node, nodes: Collection[fx.Node]) -> list[fx.Node]:

@@ -3,8 +3,8 @@
 Note [Branches]
 ~~~~~~~~~~~~~~~
 A graph of dense tensors has no branches, so both are computed, and `torch.where` takes the results of one. That is what
-eager mode computes if a branch does nothing but compute. Of branches that write, draw random numbers or give unlike
-results, the call that is traced takes one, and later calls compare: see Note [Reads of values].
+eager mode computes if a branch does nothing but compute. Of branches that write, draw random numbers, have effects or
+give unlike results, the call that is traced takes one, and later calls compare: see Note [Reads of values].
 
 Gradients need more. The branch that was not taken gets zeros, and zero times an infinite derivative is NaN, which would
 be added to the gradient of whatever the branch reads: that of `x.sqrt()` at zero, which a program avoids by the very
@@ -44,7 +44,7 @@ from subclass_aot.errors import MutationError, TraceError
 from subclass_aot.graph.recorder import Recorder
 from subclass_aot.graph.retrace import Retrace
 from subclass_aot.meta import MetaTensor
-from subclass_aot.operators import argument_at, effects_of
+from subclass_aot.operators import argument_at, effects_of, runs_once
 
 _WRITES = """A branch of torch.cond writes into a tensor that is not its own, and the predicate depends on the data.
   Operator:   {operator}
@@ -57,6 +57,12 @@ _DRAWS = """A branch of torch.cond draws random numbers, and the predicate depen
   Your line:  {line}
   Both branches are computed, so other numbers would be drawn later on than in eager mode.
   Instead: draw before torch.cond, and pass the numbers to the branches."""
+
+_EFFECT = """A branch of torch.cond runs an operator that has an effect, and the predicate depends on the data.
+  Operator:   {operator}
+  Your line:  {line}
+  Both branches are computed, so the effect would happen in any case.
+  Instead: run it before torch.cond or after it."""
 
 _DIFFER = """The branches of torch.cond give different things, and the predicate depends on the data.
   Your line:  {line}
@@ -91,7 +97,7 @@ def choose(recorder: Recorder, pred: Any, true_fn: Callable[[], Any], false_fn: 
 
     Raises:
         MutationError: A branch writes into tensors that were there before.
-        TraceError: A branch draws random numbers, or they do not give the same kind of results.
+        TraceError: A branch draws random numbers or has an effect, or they do not give the same kind of results.
         Retrace: The same, where the call that is traced may decide: it has to.
     """
     looks = recorder.listeners.data_dependent.looks
@@ -176,6 +182,8 @@ def _refuse_effects(nodes: list[fx.Node], metadata_mutations: list[Any]) -> None
         if not _torch.operators.is_overload(node.target):
             continue
         effects = effects_of(node.target)
+        if runs_once(node.target):
+            raise TraceError(_EFFECT.format(operator=node.target, line=user_line()))
         if effects.random:
             raise TraceError(_DRAWS.format(operator=node.target, line=user_line()))
         for place in effects.writes:

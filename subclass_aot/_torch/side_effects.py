@@ -1,0 +1,53 @@
+"""Operators that torch has registered to do more than their schemas say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+
+from subclass_aot._torch.operators import Operator, has_meta_kernel
+
+
+def has_side_effect(func: Operator) -> bool:
+    """Returns whether an operator was registered to have an effect, so that it runs though nobody reads its result.
+
+    Torch has two lists: one of `register_effect`, and one of `torch.fx.node.has_side_effect`, which may be given all
+    overloads of an operator as well. `torch._library.utils.is_impure` looks into both, and says the same of operators
+    that write or draw. When they go: what takes their place there.
+    """
+    listed = torch.fx.node._side_effectful_functions
+    return func in listed or func.overloadpacket in listed or _effect_of(func) is not None
+
+
+def has_effect(func: Operator) -> bool:
+    """Returns whether an operator was registered to have an effect by `register_effect` or its kin."""
+    return _effect_of(func) is not None
+
+
+def note_side_effect(func: Operator) -> None:
+    """Registers that an operator has an effect, for as long as there is the operator."""
+    _register(func, torch._library.effects.EffectType.ORDERED)
+
+
+@contextmanager
+def registered(operators: Iterable[Operator]) -> Iterator[None]:
+    """Registers in the block that operators have effects, so that inductor keeps them, and their order.
+
+    One that gives nothing gets a kernel without data, if it has none: inductor would run the one with the effect.
+    """
+    with ExitStack() as stack:
+        for func in operators:
+            if not has_effect(func):
+                stack.callback(_register(func, torch._library.effects.EffectType.ORDERED).destroy)
+            if not func._schema.returns and not has_meta_kernel(func):
+                library = stack.enter_context(torch.library._scoped_library(func.namespace, "FRAGMENT"))
+                library.impl(func, lambda *args, **kwargs: None, "Meta")
+        yield
+
+
+_effects: Any = torch._higher_order_ops.effects
+_effect_of: Callable[[Operator], object] = _effects._get_effect
+_register: Callable[[Operator, object], Any] = _effects._register_effectful_op
