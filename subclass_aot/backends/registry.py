@@ -14,6 +14,7 @@ import torch
 from torch import fx
 
 from subclass_aot import _torch
+from subclass_aot._stack import warn
 from subclass_aot.backends.draws import inductor_decompositions, keep_draws
 from subclass_aot.backends.fakes import Fakes, fake_of, solver_of
 from subclass_aot.backends.inductor import (
@@ -39,6 +40,7 @@ Compiler = Callable[[fx.GraphModule, list[Any]], Any]
 """`(graph_module, example_inputs)` to a function, as AOTAutograd has it. Example inputs are fake tensors."""
 
 _STRIDES = "output_strides"
+_TRUSTED = _torch.custom_op_aliases.TRUSTED
 
 _UNKNOWN = """There is no compiler named {name!r}.
   Names:   {names}
@@ -222,7 +224,34 @@ def compiled(backend: Backend, graph: fx.GraphModule, inputs: list[Any], is_back
     with _torch.switches.disable_autocast():
         run = backend.compile(given, inputs, is_backward)
     graph.meta[_STRIDES] = given.meta.get(_STRIDES, ())
+    custom = {n.target for n in graph.graph.nodes if getattr(n.target, "namespace", "aten") not in _TRUSTED}
+    if custom and any(map(_torch.custom_op_aliases.returns_new_tensors, custom)):
+        run = _with_aliases_checked(run, custom)
     return without_autocast(run) if is_backward else run
+
+
+def _with_aliases_checked(run: BoxedFunction, custom: set[Any]) -> BoxedFunction:
+    """Returns `run`, whose first call checks that custom operators return new tensors where their schemas say so.
+
+    Args:
+        run: A compiled graph.
+        custom: The custom operators in it.
+    """
+    operators = frozenset(filter(_torch.custom_op_aliases.returns_new_tensors, custom))
+    is_first = True
+
+    def run_checked(inputs: list[Any]) -> Sequence[Any]:
+        nonlocal is_first
+        if not is_first or not _torch.custom_op_aliases.is_checked():
+            return run(inputs)
+        with _torch.custom_op_aliases.AliasCheck(operators) as check:
+            outputs = run(inputs)
+        is_first = False
+        for found in check.found:
+            warn(found)
+        return outputs
+
+    return run_checked
 
 
 def without_autocast(run: BoxedFunction) -> BoxedFunction:
