@@ -20,7 +20,7 @@ from torch import fx
 
 from subclass_aot import _torch
 from subclass_aot.meta import MetaTensor, Spec
-from subclass_aot.operators import effects_of
+from subclass_aot.operators import argument_at, effects_of
 from subclass_aot.symbols import solver_in
 
 
@@ -141,16 +141,15 @@ def _memory_of(node: fx.Node, metas: Mapping[fx.Node, _Unread]) -> _Memory | Non
     if node.op != "call_function":
         return None
     if node.target is operator.getitem:
-        return (metas[args[0]], args[1]) if args[0] in metas else None
+        return (metas[args[0]], args[1]) if isinstance(args[0], fx.Node) and args[0] in metas else None
     if not _torch.operators.is_overload(node.target):
         return None
     effects = effects_of(node.target)
     if effects.pure or not effects.returns_view_of:
         return None
     place = effects.returns_view_of[0] or effects.returns_written[0]
-    if place is None or place[0] >= len(args) or args[place[0]] not in metas:
-        return None
-    return metas[args[place[0]]], None
+    source = None if place is None else argument_at(place, args, node.kwargs)
+    return (metas[source], None) if isinstance(source, fx.Node) and source in metas else None
 
 
 class _Unread(dict[str, Any]):

@@ -23,7 +23,7 @@ from torch import fx
 from torch.fx.node import Argument
 
 from subclass_aot import _torch
-from subclass_aot.operators import effects_of
+from subclass_aot.operators import argument_at, effects_of
 from subclass_aot.products import fastest
 from subclass_aot.symbols import is_symbolic
 
@@ -94,8 +94,12 @@ def given_sizes(run: Callable[[list[Any]], Any], sizes: Sizes) -> Callable[[list
     return run_with_sizes if places else run
 
 
-_COPIES: dict[Any, int] = {aten.clone.default: 0, aten._to_copy.default: 0, aten.copy.default: 1}
-"""Operators whose result has the values of an argument, and the position of that."""
+_COPIES: dict[Any, tuple[int, str]] = {
+    aten.clone.default: (0, "self"),
+    aten._to_copy.default: (0, "self"),
+    aten.copy.default: (1, "src"),
+}
+"""Operators whose result has the values of an argument, and its position and name."""
 
 
 def take_entangled_writes(graph: fx.GraphModule) -> list[int]:
@@ -108,7 +112,7 @@ def take_entangled_writes(graph: fx.GraphModule) -> list[int]:
         The positions of inputs into which new values are to be written, which the graph returns now after its other
         outputs.
     """
-    writes = [n for n in graph.graph.nodes if n.target is aten.copy_.default and n.args[0].op == "placeholder"]
+    writes = [n for n in graph.graph.nodes if n.target is aten.copy_.default and _is_input(n.args[0])]
     written = {n.args[0] for n in writes}
     if not any(_origin(n.args[1]) in written - {n.args[0]} for n in writes):
         return []
@@ -120,6 +124,10 @@ def take_entangled_writes(graph: fx.GraphModule) -> list[int]:
         graph.graph.erase_node(node)
     graph.recompile()
     return positions
+
+
+def _is_input(node: Argument) -> bool:
+    return isinstance(node, fx.Node) and node.op == "placeholder"
 
 
 def then_write(run: Callable[[list[Any]], Any], positions: list[int]) -> Callable[[list[Any]], Any]:
@@ -164,9 +172,9 @@ def take_fastest(graph: fx.Graph) -> None:
 def _origin(node: Argument) -> Argument:
     """Returns the node whose values, moved and copied, a node has."""
     while isinstance(node, fx.Node) and node.op == "call_function" and _torch.operators.is_overload(node.target):
-        viewed = next((v[0] for v in effects_of(node.target).returns_view_of if v is not None), None)
-        position = _COPIES.get(node.target, viewed)
-        if position is None:
+        viewed = next((v for v in effects_of(node.target).returns_view_of if v is not None), None)
+        place = _COPIES.get(node.target, viewed)
+        if place is None:
             break
-        node = node.args[position]
+        node = argument_at(place, node.args, node.kwargs)
     return node

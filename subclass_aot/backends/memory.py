@@ -10,7 +10,7 @@ from torch import fx
 
 from subclass_aot import _torch
 from subclass_aot.backends.in_place import BACKWARD_OF, VIEW_OF, WRITING
-from subclass_aot.operators import effects_of
+from subclass_aot.operators import argument_at, effects_of
 from subclass_aot.passes import is_symint
 
 _aten = torch.ops.aten
@@ -48,13 +48,14 @@ class Memory:
         sources: Iterable[object] = node.all_input_nodes
         own = False
         if node.target is operator.getitem:
-            sources, own = node.args[:1], node.args[0] in self.own
+            source: object = node.args[0]
+            sources, own = (source,), isinstance(source, fx.Node) and source in self.own
         elif _torch.operators.is_overload(node.target):
-            viewed = [place[0] for place in effects_of(node.target).returns_view_of if place is not None]
+            viewed = [place for place in effects_of(node.target).returns_view_of if place is not None]
             copied = copied_by(node)
             if viewed or copied is not None:
-                source: object = node.args[viewed[0]] if viewed else copied
-                sources, own = (source,), source in self.own
+                source = argument_at(viewed[0], node.args, node.kwargs) if viewed else copied
+                sources, own = (source,), isinstance(source, fx.Node) and source in self.own
             elif makes_new(node.target):
                 sources, own = (), True
                 self.whole.add(node)

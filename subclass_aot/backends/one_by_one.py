@@ -31,16 +31,38 @@ def write_graph(graph: fx.GraphModule) -> Callable[[list[Any]], Sequence[Any]]:
 
 
 def _of_functions(graph_module: fx.GraphModule) -> fx.Graph:
-    """Returns the graph, in which calls of submodules and of methods, as passes put in, are calls of functions."""
-    if not any(node.op in ("call_module", "call_method") for node in graph_module.graph.nodes):
+    """Returns the graph, in which calls of submodules and of methods, as passes put in, are calls of functions, and
+    operators have by position what they may have so.
+    """
+    nodes = graph_module.graph.nodes
+    if not any(node.op in ("call_module", "call_method") or node.kwargs and _is_by_name(node) for node in nodes):
         return graph_module.graph
     graph = copied_graph(graph_module).graph
     for node in graph.nodes:
-        if node.op == "call_module":
+        if node.kwargs and _is_by_name(node):
+            _place(node)
+        elif node.op == "call_module":
             node.op, node.target = "call_function", graph_module.get_submodule(node.target)
         elif node.op == "call_method":
             node.op, node.target = "call_function", functools.partial(_call_method, node.target)
     return graph
+
+
+def _is_by_name(node: fx.Node) -> bool:
+    """Returns whether an operator is given an argument by its name that has a position."""
+    if not _torch.operators.is_overload(node.target):
+        return False
+    arguments = _torch.operators.schema_of(node.target).arguments
+    return any(a.name in node.kwargs and not a.kwarg_only for a in arguments)
+
+
+def _place(node: fx.Node) -> None:
+    """Gives an operator by position what it was given by names, and what stands before and was left out."""
+    arguments = [a for a in _torch.operators.schema_of(node.target).arguments if not a.kwarg_only]  # type: ignore[arg-type]
+    last = max(i for i, a in enumerate(arguments) if a.name in node.kwargs)
+    kwargs = dict(node.kwargs)
+    more = [kwargs.pop(a.name) if a.name in kwargs else a.default_value for a in arguments[len(node.args) : last + 1]]
+    node.args, node.kwargs = (*node.args, *more), kwargs
 
 
 def _call_method(name: str, on: Any, *args: Any, **kwargs: Any) -> Any:

@@ -199,7 +199,9 @@ class _Planner:
         base = node.args[0]
         if not self._is_free(base, node):
             return False
-        written_over = _input(node, 1)
+        written_over = node.args[1]
+        if not isinstance(written_over, fx.Node):
+            return False
         if written_over in self.put_off and written_over.target in OVERWRITING:
             call = self._call(written_over)
             self._write(node, base, Call(OVERWRITING[written_over.target], call.args, call.kwargs))
@@ -359,16 +361,21 @@ def _may_be_dropped(node: fx.Node) -> bool:
 
 def _parts_of_scatter(node: fx.Node) -> Iterator[fx.Node]:
     """Yields what is written, where it was computed for this write only."""
-    base, part = _input(node, 0), _input(node, 1)
-    if len(part.users) != 1 or part is base:
+    base, part = node.args[:2]
+    if not isinstance(base, fx.Node) or not isinstance(part, fx.Node) or len(part.users) != 1 or part is base:
         return
     if part.target is _aten.copy.default and len(part.args) == 2 and not part.kwargs:
         if _dtype_of(part) is _dtype_of(node):
             yield part
     elif part.target in VIEW_OF:
-        view = _input(part, 0)
+        view = part.args[0]
         arguments = (base, *node.args[2:])
-        if view.target is VIEW_OF[node.target] and view.args == arguments and view.kwargs == node.kwargs:
+        if (
+            isinstance(view, fx.Node)
+            and view.target is VIEW_OF[node.target]
+            and view.args == arguments
+            and view.kwargs == node.kwargs
+        ):
             yield part
     elif part.target in OVERWRITING and _is_over_its_place(part, node):
         yield part

@@ -39,7 +39,7 @@ def _sum_call(view: fx.Node, total: fx.Node) -> Shorter | None:
     spec, kept = plain_spec(view), plain_spec(total)
     if spec is None or kept is None or total.kwargs or total.args[2:] != (True,):
         return None
-    summed: Any = total.args[1]
+    summed: Any = total.args[1] or ()
     dims = {dim % len(kept.size) for dim in summed}
     if not dims or spec.size != tuple(n for i, n in enumerate(kept.size) if i not in dims):
         return None
@@ -55,10 +55,11 @@ def _linear_call(product: fx.Node, result: fx.Node) -> Shorter | None:
         return None
     weight, given = transposed.args[0], x
     if result is not product:
-        given = x.args[0]  # type: ignore[assignment]
-        if x.target is not _aten.view.default or not _is_packed(given, 3):
+        if x.target is not _aten.view.default or not _is_packed(x.args[0], 3):
             return None
-        if plain_spec(result).size[:-1] != plain_spec(given).size[:-1]:  # type: ignore[union-attr]
+        given = x.args[0]  # type: ignore[assignment]
+        of_result, of_given = plain_spec(result), plain_spec(given)
+        if of_result is None or of_given is None or of_result.size[:-1] != of_given.size[:-1]:
             return None
     of_bias, of_weight = plain_spec(bias), plain_spec(weight)
     if of_bias is None or of_weight is None or len(of_bias.size) != 1 or len(of_weight.size) != 2:

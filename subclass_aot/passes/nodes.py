@@ -9,7 +9,7 @@ import torch
 from torch import fx
 
 from subclass_aot import _torch
-from subclass_aot.operators import effects_of
+from subclass_aot.operators import argument_at, effects_of
 from subclass_aot.symbols import is_symbolic
 
 _aten = torch.ops.aten
@@ -58,8 +58,8 @@ def viewed_by(node: fx.Node) -> fx.Node | None:
     viewed = effects_of(node.target).returns_view_of
     if not viewed or viewed[0] is None:
         return None
-    position = viewed[0][0]
-    return node.args[position] if position < len(node.args) else None  # type: ignore[return-value]
+    found = argument_at(viewed[0], node.args, node.kwargs)
+    return found if isinstance(found, fx.Node) else None
 
 
 def viewed_node(node: fx.Node) -> fx.Node | None:
@@ -68,9 +68,11 @@ def viewed_node(node: fx.Node) -> fx.Node | None:
         return None
     if node.target is operator.getitem:
         producer: Any = node.args[0]
+        if not isinstance(producer, fx.Node):
+            return None
         return producer if producer.target is not operator.getitem and viewed_by(producer) is not None else None
     if node.target is _aten._unsafe_view.default:
-        return node.args[0]  # type: ignore[return-value]
+        return argument_at((0, "self"), node.args, node.kwargs)  # type: ignore[no-any-return]
     return viewed_by(node)
 
 
