@@ -29,18 +29,20 @@ class Inputs:
     Attributes:
         sources: For each, the position of the tensor that it is, or that brings a number; else None.
         numbers: Which are numbers that are no size of a tensor.
+        negated: Which of these are below zero: sizes are not, so their negatives are brought.
         held: The parameters and constants of the graph, which are inputs, too, after the others.
     """
 
     sources: tuple[int | None, ...]
     numbers: frozenset[int]
+    negated: frozenset[int]
     held: tuple[torch.Tensor, ...]
 
     def tensors(self, inputs: Sequence[Any]) -> tuple[torch.Tensor, ...]:
         """Returns the inputs of a call as tensors."""
         here = [i for i in range(len(inputs)) if self.sources[i] is not None]
         return (
-            *(sized(_torch.symbolic.example_of(inputs[i])) if i in self.numbers else inputs[i] for i in here),
+            *(sized(abs(_torch.symbolic.example_of(inputs[i]))) if i in self.numbers else inputs[i] for i in here),
             *self.held,
         )
 
@@ -75,25 +77,27 @@ class Captured:
         sources: list[int | None] = []
         known: dict[int, Any] = {}
         examples: dict[str, Any] = {}
-        numbers = set()
+        numbers, negated = set(), set()
         for i, (example, real) in enumerate(zip(given, example_inputs, strict=True)):
             here = isinstance(real, torch.Tensor)
             if not here and not is_symbolic(example):
                 known[i] = real
             elif not here and symbols_of(example) <= told:
                 known[i] = example
-            elif not here and _torch.symbolic.example_of(example) < 2:  # which is no symbol anywhere
-                known[i] = int(example)
             elif not here:
                 numbers.add(i)
                 here = True
+                if example < 0:  # Dynamo guards the sign from here on
+                    negated.add(i)
+                    example = -example
             position = len(sources) - sources.count(None)
             sources.append(position if here else None)
             if here and example is not None:
                 examples[f"args[{position}]"] = example
         count = len(sources) - sources.count(None)
         sources += range(count, count + len(held))
-        return Captured(gm, Inputs(tuple(sources), frozenset(numbers), held), known, examples)
+        inputs = Inputs(tuple(sources), frozenset(numbers), frozenset(negated), held)
+        return Captured(gm, inputs, known, examples)
 
     @property
     def loses_sizes(self) -> bool:
@@ -106,7 +110,8 @@ class Captured:
             self.known.get(i) if at is None else tensors[at] for i, at in enumerate(self.inputs.sources)
         ]
         for i in self.inputs.numbers:
-            given[i] = given[i].shape[0]
+            size = given[i].shape[0]
+            given[i] = -size if i in self.inputs.negated else size
         return WithLines(self.graph_module).run(*given)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -40,3 +41,32 @@ def test_what_is_assumed_of_a_size_is_guarded() -> None:
     calls = [[rand(n)] for n in (4, 5, 8, 7, 6)]
     assert compilations_of(program, calls, dynamic=True) == 2
     assert compilations_of(lambda x, y: x * y, [[rand(4), rand(4)], [rand(5), rand(1)], [rand(6), rand(6)]]) == 3
+
+
+NUMBERS = {
+    "turns negative": ([3, 5, -4, -6, 7, -9], 3),
+    "negative ones": ([*range(-1, -13, -1)], 2),
+    "zero and one": ([0, 1, 2, 3, 4, -1, 0, 1], 4),
+    "zero later": ([5, 6, -5, 0, -7, 1, 9], 4),
+}
+PROGRAMS = {
+    "factor": lambda x, n: x * n,
+    "result": lambda x, n: (x + n, n * 2),
+    "arithmetic": lambda x, n: x + n // 2 + n % 3 - n**2,
+    "negated": lambda x, n: x * -n,
+    "gradient": lambda x, n: (x * n).sum() * n,
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("numbers", NUMBERS)
+def test_a_number_may_have_any_sign(name: str, numbers: str) -> None:
+    """It takes no compilation for each number: one for the first, then one for each sign, and one for zero and one."""
+    program, (values, most) = PROGRAMS[name], NUMBERS[numbers]
+    calls = [(torch.ones(2, requires_grad=True), n) for n in values]
+    assert compilations_of(program, calls, fullgraph=True) <= most
+
+
+def test_a_number_that_is_a_size_may_have_any_sign() -> None:
+    calls = [(torch.ones(2), n) for n in (3, 5, -4, -6, 0, 7)]
+    assert compilations_of(lambda x, n: x.new_ones(abs(n) + 1) * n, calls) <= 4
