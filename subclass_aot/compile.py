@@ -199,6 +199,8 @@ class CompiledFunction(Generic[_P, _R]):
             return self._in_transform(*args, **kwargs)
         if leaves is None:
             leaves, treespec = flatten((args, kwargs))
+        if not tried and (_torch.switches.mode_of_fake_tensors() is not None or _are_of_another_tracer(leaves)):
+            return self.fn(*args, **kwargs)
         return self._compile_and_run((args, kwargs, leaves, treespec, modes), tried)
 
     def _compile_and_run(self, call: _Call, tried: _Tried) -> _R:
@@ -417,6 +419,11 @@ class CompiledFunction(Generic[_P, _R]):
         differences = [difference(s.facts, facts_of(arguments, state, s.scope)) for s in self._specializations]
         nearest = min(differences, key=len)
         return "; ".join(nearest) or "the same call as before (its entry was dropped from the cache)"
+
+
+def _are_of_another_tracer(leaves: list[Any]) -> bool:
+    """Returns whether a tracer of torch's runs, whose tensors these are: the function is a part of what it traces."""
+    return any(map(_torch.wrappers.is_of_another_tracer, leaves))
 
 
 @_torch.dynamo.dynamo_inlines(CompiledFunction.__call__)

@@ -64,6 +64,19 @@ def is_of_torchs_trace(tensor: object) -> bool:
     return isinstance(tensor, _MADE_BY_TRACES)
 
 
+def is_of_another_tracer(value: object) -> bool:
+    """Returns whether a value is a tensor that stands for another one while a tracer of torch's runs, or has such
+    inside: a fake tensor, or one that a transform replaces where it is written. Nothing public says so.
+    """
+    if not isinstance(value, torch.Tensor):
+        return False
+    if isinstance(value, _MADE_BY_TRACES) or torch._is_functional_tensor(value):
+        return True
+    if not is_traceable_wrapper_subclass(value):
+        return False
+    return any(is_of_another_tracer(getattr(value, name)) for name in value.__tensor_flatten__()[0])
+
+
 NEW_DTYPES: frozenset[torch.dtype] = frozenset(torch.storage._new_dtypes())
 """Dtypes of tensors that `torch.save` takes and `pickle` does not: their storages have no dtype. No public list."""
 
