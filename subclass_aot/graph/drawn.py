@@ -81,7 +81,7 @@ def drawn(func: _torch.operators.Operator) -> _torch.operators.Operator:
         variant = _variants[func] = _defined(func)
     if _torch.side_effects.has_side_effect(func) and not _torch.side_effects.has_effect(variant):
         _torch.side_effects.note_side_effect(variant)
-    return variant  # type: ignore[no-any-return]
+    return variant
 
 
 def _defined(func: _torch.operators.Operator) -> _torch.operators.Operator:

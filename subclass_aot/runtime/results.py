@@ -23,10 +23,15 @@ from subclass_aot.outputs import (
 )
 from subclass_aot.runtime.calling_convention import SymintNames
 from subclass_aot.signature import JointSignature, MadeLeaf
+from subclass_aot.views import Chain
+
+_View = ViewOfInput | ViewOfBase
 
 
 class Results:
     """Appends what makes the flat results, each when it is first read.
+
+    Views that one operator gives (`unbind`, `split`) are made by one call of it, as the program makes them.
 
     Args:
         source: The function of the call.
@@ -50,6 +55,8 @@ class Results:
         self._bases = {desc.index: name for desc, name in made.items() if isinstance(desc, IntermediateBase)}
         self._leaves = {leaf.output: leaf for leaf in signature.made_leaves}
         self._results: dict[int, str] = {}
+        self._together = _views_together(signature.outputs)
+        self._whole: dict[tuple[object, ...], str] = {}
         for desc, leaf in self._leaves.items():
             if isinstance(desc, IntermediateBase):
                 self._bases[desc.index] = self._leaf(leaf, self._bases[desc.index])
@@ -105,13 +112,44 @@ class Results:
         self._source.line(f"{name} = ({bare}).requires_grad_()")
         return name
 
-    def _view(self, i: int, view: ViewOfInput | ViewOfBase, base: str, grad: bool) -> str:
+    def _view(self, i: int, view: _View, base: str, grad: bool) -> str:
         """Appends a view of the local `base`, made as the program made it; returns the name of its local."""
         source, name = self._source, self._source.fresh("view")
         arguments = "".join(f", {self._symints.one(n)}" for n in view.symints)
+        replay, key = view.replay, self._together.get(i)
+        several = replay.of_several() if key is not None and isinstance(replay, Chain) else None
+        if key is not None and several is not None:
+            whole, result, replay = several
+            if (key, grad) not in self._whole:
+                self._whole[key, grad] = source.fresh("views")
+                with nullcontext() if grad else source.block(f"with {source.const(torch.no_grad, 'no_grad')}():"):
+                    source.line(f"{self._whole[key, grad]} = {source.const(whole, 'views_of')}({base}{arguments})")
+            base = f"{self._whole[key, grad]}[{result}]"
         with nullcontext() if grad else source.block(f"with {source.const(torch.no_grad, 'no_grad')}():"):
             as_class = "" if view.cls is None else f".as_subclass({source.const(view.cls, view.cls.__name__)})"
-            source.line(f"{name} = {source.const(view.replay, 'view_of')}({base}{arguments}){as_class}")
+            made = base if replay == Chain() else f"{source.const(replay, 'view_of')}({base}{arguments})"
+            source.line(f"{name} = {made}{as_class}")
         if PlainOutput(i) in self._leaves:
             source.line(f"{name}.requires_grad_()")
         return name
+
+
+def _views_together(outputs: Sequence[Output]) -> dict[int, tuple[object, ...]]:
+    """Returns which results are made by one call of an operator: those with an equal key. Others have none.
+
+    Each has another of the results of the operator. The same one twice comes of two calls.
+    """
+    keys: dict[int, tuple[object, ...]] = {}
+    members: dict[tuple[object, ...], list[int]] = {}
+    for i, output in enumerate(outputs):
+        several = output.replay.of_several() if isinstance(output, _View) and isinstance(output.replay, Chain) else None
+        if several is None or not isinstance(output, _View):
+            continue
+        whole, result, _ = several
+        base = (output.value,) if isinstance(output, ViewOfInput) else (output.intermediate_base, output.output)
+        calls = 0
+        while result in members.get(key := (type(output), base, repr(whole), repr(output.symints), calls), ()):
+            calls += 1
+        members.setdefault(key, []).append(result)
+        keys[i] = key
+    return {i: key for i, key in keys.items() if len(members[key]) > 1}

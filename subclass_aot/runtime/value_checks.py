@@ -86,8 +86,9 @@ def _put_effects_behind_checks(graph: fx.Graph) -> None:
             waiting.append(node)
         elif _is_check(node):
             last, waiting = node, []
-    for node in [n for n in moved if n not in set(waiting)][::-1] if last is not None else ():
-        last.append(node)
+    if last is not None:
+        for node in [n for n in moved if n not in set(waiting)][::-1]:
+            last.append(node)
 
 
 def _draws_before_reads(graph: fx.Graph) -> list[fx.Node]:

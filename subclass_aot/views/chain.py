@@ -127,6 +127,20 @@ class Chain:
         """Returns the chain that goes on with these steps."""
         return Chain((*self.steps, *steps), self.detached)
 
+    def of_several(self) -> tuple[Chain, int, Chain] | None:
+        """Returns the steps up to the last operator with several results, which result is meant, and the steps after
+        it; None if each operator has one.
+
+        >>> whole, result, rest = Chain((Step(torch.ops.aten.unbind.int, result=1),)).of_several()
+        >>> [x.tolist() for x in whole(torch.eye(2))], result, rest
+        ([[1.0, 0.0], [0.0, 1.0]], 1, Chain(steps=(), detached=False))
+        """
+        for i, step in reversed([*enumerate(self.steps)]):
+            if isinstance(step, Step) and step.result is not None:
+                whole = Chain((*self.steps[:i], step._replace(result=None)))
+                return whole, step.result, Chain(self.steps[i + 1 :], self.detached)
+        return None
+
     def without_history(self) -> Chain:
         """Returns the chain whose view is detached."""
         return Chain(self.steps, detached=True)
