@@ -17,7 +17,7 @@ OUT_GROWS = """A tensor given as `out=` is too small for the result, and shares 
   Size:       {before} before, {after} after
   In eager mode the storage grows below them all. Instead: use what the operator returns, without `out=`."""
 
-REPLACED_LEAF = """{path}: the function put another tensor into this attribute.
+REPLACED_LEAF = """{path}: the function put another tensor into this attribute, or its constructor keeps a copy.
   An assignment happens while tracing, not in the graph, so later calls would not repeat it.
   Instead: write into the inner tensor, as in {path}.copy_(...), or return a new wrapper."""
 

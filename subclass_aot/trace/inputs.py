@@ -222,6 +222,7 @@ def trace_inputs(plan: InputPlan, user: UserInputs, recorder: Recorder, inferenc
     specs = [x.meta_spec if isinstance(x, MetaTensor) else x for x in leaves]
     wrap = plan.flatten.generate_wrap(check=False)  # leaves are made for the plan, and are no tensors with data
     autograd_leaves = list(wrap(leaves))
+    _hold(plan, leaves, autograd_leaves)
     for outer in {plan.index_map.slots[slot].outer for slot in plan.structure}:
         jagged = autograd_leaves[outer]
         values, offsets = _torch.wrappers.parts_of_jagged(jagged)
@@ -251,6 +252,23 @@ def trace_inputs(plan: InputPlan, user: UserInputs, recorder: Recorder, inferenc
     views = TracedViews(user.arguments, traced, recorder)
     before = tuple(Before.of(t, m) for t, m in zip(traced, plan.flatten.metas, strict=True))
     return TracedInputs(plan, leaves, specs, autograd_leaves, traced, views, before, inference)
+
+
+def _hold(plan: InputPlan, leaves: Sequence[Any], values: Sequence[Any]) -> None:
+    """Puts leaves into wrappers whose constructors keep others of the same memory, as in `self.a = a.detach()`."""
+    for slot in plan.graph_slots:
+        leaf = leaves[slot]
+        if plan.is_dense(slot) or not isinstance(leaf, MetaTensor):
+            continue
+        place = plan.index_map.slots[slot]
+        holder = values[place.outer]
+        for name in place.path[:-1]:
+            holder = getattr(holder, name[1:])
+        held = getattr(holder, place.path[-1][1:])
+        if held is leaf or not isinstance(held, MetaTensor):
+            continue
+        if Storage.of(held) is Storage.of(leaf) and held.meta_spec.equals(leaf.meta_spec):
+            setattr(holder, place.path[-1][1:], leaf)
 
 
 def _placeholders(plan: InputPlan, user: UserInputs, recorder: Recorder) -> list[Any]:
