@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,11 +40,16 @@ class Value:
         leaves: Where each of its flat slots comes from: the descriptor of a graph output, `InputLeaf` or `AliasOfLeaf`;
             a value that is no tensor stands for itself.
         requires_grad: Whether autograd goes through it.
+        view: The view that the result is, if it has a gradient of its own: see Note [Views with a gradient of their
+            own]. What is made from leaves stands for it where autograd goes backward, and has its memory.
+        view_rules: The name of the rules by which autograd lets that view be written.
     """
 
     meta: ValueMeta
     leaves: tuple[Any, ...]
     requires_grad: bool
+    view: ViewOfInput | ViewOfBase | None = None
+    view_rules: str = "DEFAULT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +117,14 @@ class ComputedSymints:
 
     is_size: bool
     parts: tuple[OutputDescriptor | int, ...]
+
+
+def views_of(outputs: Iterable[Output]) -> Iterator[tuple[int, ViewOfInput | ViewOfBase]]:
+    """Yields those outputs that are views, each with its position."""
+    for i, output in enumerate(outputs):
+        view = output.view if isinstance(output, Value) else output
+        if isinstance(view, ViewOfInput | ViewOfBase):
+            yield i, view
 
 
 Output = Value | SameAsInput | SameAsOutput | ViewOfInput | ViewOfBase | Constant | ComputedSymints

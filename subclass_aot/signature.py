@@ -12,7 +12,7 @@ from subclass_aot.flatten import IndexMap, ValueMeta
 from subclass_aot.graph import Look
 from subclass_aot.meta import Spec
 from subclass_aot.outcome import BackwardOutcome, Change, Outcome
-from subclass_aot.outputs import Output, Value, ViewOfBase
+from subclass_aot.outputs import Output, Value, ViewOfBase, views_of
 from subclass_aot.symbols import RuntimeAssert, Symbols, is_symbolic
 from subclass_aot.views import Step
 
@@ -294,8 +294,9 @@ class JointSignature:
         for i, output in enumerate(self.outputs):
             if isinstance(output, Value):
                 found[PlainOutput(i)] = output
-            elif isinstance(output, ViewOfBase):
-                views.setdefault(output.intermediate_base, PlainOutput(i))
+        for i, view in views_of(self.outputs):
+            if isinstance(view, ViewOfBase):
+                views.setdefault(view.intermediate_base, PlainOutput(i))
         return found | {IntermediateBase(i, views[i]): value for i, value in enumerate(self.intermediate_bases)}
 
     @cached_property

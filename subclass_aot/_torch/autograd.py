@@ -205,6 +205,11 @@ def set_view_rules(view: torch.Tensor, rules: torch._C._autograd.CreationMeta) -
     torch._C._autograd._set_creation_meta(view, rules)
 
 
+def rules_named(name: str) -> torch._C._autograd.CreationMeta:
+    """Returns the `view_rules` of a name. They are an enumeration without a public name."""
+    return getattr(torch._C._autograd.CreationMeta, name)  # type: ignore[no-any-return]
+
+
 def can_regenerate(view: torch.Tensor) -> bool:
     """Returns whether `view_rules` let autograd regenerate a view after a write into what it is a view of.
 
@@ -255,6 +260,21 @@ def has_saved_tensor_hooks() -> bool:
 def has_hooks(tensor: torch.Tensor) -> bool:
     """Returns whether gradient hooks are registered on a tensor. Only the methods that register them are public."""
     return bool(tensor._backward_hooks or tensor._post_accumulate_grad_hooks)
+
+
+def has_hooks_of_node(node: Any) -> bool:
+    """Returns whether hooks are registered on a gradient function, by itself and not on a tensor.
+
+    Only their handles lead to them, so one is registered, and removed again. When the attribute of a handle goes: such
+    hooks are not found.
+    """
+    for register in (node.register_hook, node.register_prehook):
+        handle = register(lambda *gradients: None)
+        hooks = handle.hooks_dict_ref()
+        handle.remove()
+        if hooks:
+            return True
+    return False
 
 
 CLEAR_SAVED = "maybe_clear_saved_tensors"

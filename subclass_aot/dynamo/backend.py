@@ -34,7 +34,7 @@ from subclass_aot.graph import Retrace
 from subclass_aot.guards import MISS, GuardOptions
 from subclass_aot.logs import log_code
 from subclass_aot.options import Options, compile_graphs
-from subclass_aot.outputs import ViewOfBase, ViewOfInput
+from subclass_aot.outputs import views_of
 from subclass_aot.runtime import Entry, OtherValue, make_entry
 from subclass_aot.signature import JointSignature
 from subclass_aot.sizes import GivenSizes
@@ -199,6 +199,6 @@ def _compile(captured: Captured, example_inputs: Sequence[object], options: Opti
     log_code(entry.sources, _NAME)
     inputs = captured.inputs
     as_given = len(inputs.sources) == len(arguments.leaves) and not inputs.numbers and not inputs.held
-    views = any(isinstance(output, ViewOfInput | ViewOfBase) for output in signature.outputs)
+    views = any(True for _ in views_of(signature.outputs))
     minds_inference = views or signature.mutations.mutates_data or bool(signature.mutations.of_metadata)
     return _Compiled(entry.call, None if as_given else inputs.tensors, minds_inference)

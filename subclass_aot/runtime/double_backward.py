@@ -17,7 +17,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.call import RecordedCall
 from subclass_aot.graph import drawing_from, generators
-from subclass_aot.outputs import Value, ViewOfBase
+from subclass_aot.outputs import Value, ViewOfBase, views_of
 from subclass_aot.runtime.graphs import Graphs
 from subclass_aot.runtime.once import refuse_put
 from subclass_aot.runtime.repeatable import draws_again
@@ -117,12 +117,11 @@ def _through_autograd(signature: JointSignature, values: list[Any], results: lis
     found = [values[i] for i, value in signature.mutations.under_autograd.items() if value.requires_grad]
     made = list(zip(results, signature.outputs, strict=False))  # a state of the generator comes last, and is no result
     found += [r for r, o in made if isinstance(o, Value) and o.requires_grad]
+    views = [(i, view) for i, view in views_of(signature.outputs) if isinstance(view, ViewOfBase)]
     for position, value in enumerate(signature.intermediate_bases):
         if value.requires_grad:
-            view = next(
-                r for r, o in made if isinstance(o, ViewOfBase) and o.output is None and o.intermediate_base == position
-            )
-            found.append(_torch.autograd.base_of(view))
+            first = next(i for i, view in views if view.output is None and view.intermediate_base == position)
+            found.append(_torch.autograd.base_of(results[first]))
     return found
 
 

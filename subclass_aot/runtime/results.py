@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import assert_never
 
 import torch
@@ -21,6 +22,7 @@ from subclass_aot.outputs import (
     ViewOfBase,
     ViewOfInput,
 )
+from subclass_aot.runtime.attached import attached, made_again
 from subclass_aot.runtime.calling_convention import SymintNames
 from subclass_aot.signature import JointSignature, MadeLeaf
 from subclass_aot.views import Chain
@@ -82,6 +84,8 @@ class Results:
         match output:
             case Value():
                 leaf, made = self._leaves.get(PlainOutput(i)), self._made[PlainOutput(i)]
+                if output.view is not None:
+                    return self._attached(output, output.view, made)
                 return made if leaf is None else self._leaf(leaf, made)
             case SameAsInput():
                 return self._values[output.value]
@@ -89,16 +93,35 @@ class Results:
                 return self.at(output.output)
             case ViewOfInput():
                 grad = output.requires_grad or not signature.inputs[output.value].requires_grad
-                return self._view(i, output, self._values[output.value], grad)
+                return self._view(i, output, self._base(output), grad)
             case ViewOfBase():
-                base = self._bases[output.intermediate_base] if output.output is None else self.at(output.output)
-                return self._view(i, output, base, output.requires_grad)
+                grad = output.requires_grad or not self._base_requires_grad(output)
+                return self._view(i, output, self._base(output), grad)
             case ComputedSymints():
                 parts = [self._locals_of[p] if isinstance(p, OutputDescriptor) else str(p) for p in output.parts]
                 return f"{source.const(torch.Size, 'Size')}(({', '.join(parts)},))" if output.is_size else parts[0]
             case Constant():
                 return source.const(output.value, "constant")
         assert_never(output)
+
+    def _base(self, view: ViewOfInput | ViewOfBase) -> str:
+        """Returns the local of what a view is made of."""
+        if isinstance(view, ViewOfInput):
+            return self._values[view.value]
+        return self._bases[view.intermediate_base] if view.output is None else self.at(view.output)
+
+    def _base_requires_grad(self, view: ViewOfBase) -> bool:
+        bases = self._signature.intermediate_bases
+        base = bases[view.intermediate_base] if view.output is None else self._signature.outputs[view.output]
+        return not isinstance(base, Value) or base.requires_grad or bool(self._leaves)
+
+    def _attached(self, output: Value, view: ViewOfInput | ViewOfBase, made: str) -> str:
+        """Appends a view whose gradient goes to what forward made."""
+        source, name, attach = self._source, self._source.fresh("view"), self._source.const(attached, "attached")
+        how = self._source.const(partial(made_again, view.replay, view.cls), "view_of")
+        arguments = "".join(f", {self._symints.one(n)}" for n in view.symints)
+        source.line(f"{name} = {attach}({made}, {how}, {output.view_rules!r}, [{self._base(view)}{arguments}])")
+        return name
 
     def _leaf(self, leaf: MadeLeaf, made: str) -> str:
         """Appends what makes a leaf of autograd's graph of something that forward made, and may have saved."""

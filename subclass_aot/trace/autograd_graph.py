@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
+from subclass_aot.graph import is_watched
 from subclass_aot.put_back import PutBack
 from subclass_aot.symbols import SizesMustBeKnown
 
@@ -61,6 +62,35 @@ def _start_of_history(result: torch.Tensor) -> Any:
     while _torch.autograd.base_of(result) is not None and node is not None and len(node.next_functions) == 1:
         node = node.next_functions[0][0]
     return node
+
+
+def is_only_viewed(result: torch.Tensor, hooked: bool) -> bool:
+    """Returns whether autograd does nothing between a result and its base but what view operators do.
+
+    Note [Views with a gradient of their own]
+    A view of an input is regenerated at each call from the input, by view operators. So autograd would go straight to
+    the input, and pass by what the program has it do on the way: the backward of an `autograd.Function` that returns
+    a view, as gradient reversal does, and hooks. Such a result is an end of the compiled backward, like one that is
+    computed; then it is given the memory of its base, as the view that it is (`runtime/attached.py`).
+
+    Args:
+        result: The result.
+        hooked: Whether the function has registered hooks.
+    """
+    base = _torch.autograd.base_of(result)
+    if base is None or is_invalidated(result):
+        return True
+    node: Any = result.grad_fn
+    end = base.grad_fn
+    while node is not None and node is not end:
+        if isinstance(node, torch.autograd.function.BackwardCFunction) or is_watched(node):
+            return False
+        if hooked and _torch.autograd.has_hooks_of_node(node):
+            return False
+        if len(node.next_functions) != 1:
+            break
+        node = node.next_functions[0][0]
+    return True
 
 
 def is_invalidated(result: torch.Tensor) -> bool:

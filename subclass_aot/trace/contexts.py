@@ -12,7 +12,7 @@ from subclass_aot import _torch
 from subclass_aot.errors import MutationError
 from subclass_aot.objects import AccessPath, same_constant
 from subclass_aot.outcome import Context
-from subclass_aot.outputs import Output, ViewOfInput
+from subclass_aot.outputs import Output, ViewOfInput, views_of
 from subclass_aot.put_back import PutBack
 from subclass_aot.signature import Mutations
 from subclass_aot.tables import ATOMS, object_tables
@@ -98,7 +98,7 @@ def refuse_context_changes(paths: Sequence[str], mutations: Mutations, outputs: 
     Raises:
         MutationError: The input is written where autograd sees it, or a result is a view of it.
     """
-    viewed = {output.value for output in outputs if isinstance(output, ViewOfInput)}
+    viewed = {view.value for _, view in views_of(outputs) if isinstance(view, ViewOfInput)}
     for mutation in mutations.of_inputs:
         if mutation.mutates_context and (mutation.new_value is not None or mutation.input in viewed):
             message = _VIEWED if mutation.new_value is None else _WRITTEN

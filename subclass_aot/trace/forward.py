@@ -19,7 +19,7 @@ from subclass_aot.graph import Look, Recorder, messages
 from subclass_aot.meta import other_threads
 from subclass_aot.missing import missing_names
 from subclass_aot.outcome import AfterForward, Leaf, OlderObjects, Outcome, read_outcome
-from subclass_aot.outputs import AliasOfLeaf, Constant, Output, Value, ViewOfBase, ViewOfInput
+from subclass_aot.outputs import AliasOfLeaf, Constant, Output, Value, ViewOfBase, views_of
 from subclass_aot.put_back import PutBack
 from subclass_aot.signature import Absent, Mutations
 from subclass_aot.symbols import is_symbolic, lasting_key_of
@@ -114,7 +114,8 @@ def run_forward(
 
     results, outcome = with_assigned_data(results, outcome, inputs, recorder)
     of_metadata = check_metadata_mutations(inputs, user, recorder)
-    reader = OutputReader(inputs.seen, inputs.leaves, recorder, autograd_views=not inputs.inference)
+    hooked = torch.utils.hooks.RemovableHandle.next_id != hooks
+    reader = OutputReader(inputs.seen, inputs.leaves, recorder, not inputs.inference, hooked)
     mutations = mutations_of(inputs, user, recorder, reader, of_metadata, outcome)
     outputs = reader.read(results)
     for output in outputs:
@@ -154,7 +155,7 @@ def run_forward(
         tuple(dataclasses.replace(look, leaf=None) for look in looks),
         absent_names(inputs, user.arguments, missed),
         None if tangents is None else AfterForward(outcome_reader, inputs.seen, modules),
-        tangents is not None and (torch.utils.hooks.RemovableHandle.next_id != hooks or has_functions(tangents.ends)),
+        tangents is not None and (hooked or has_functions(tangents.ends)),
     )
 
 
@@ -194,8 +195,9 @@ def _through_autograd(
     for i, (tensor, output) in enumerate(zip(results, outputs, strict=True)):
         if isinstance(output, Value):
             through[PlainOutput(i)] = tensor, output
-        elif isinstance(output, ViewOfBase):
-            first_of.setdefault(output.intermediate_base, i)
+    for i, view in views_of(outputs):
+        if isinstance(view, ViewOfBase):
+            first_of.setdefault(view.intermediate_base, i)
     for i, (tensor, value) in enumerate(reader.intermediate_bases):
         through[IntermediateBase(i, PlainOutput(first_of[i]))] = tensor, value
     return through
@@ -217,7 +219,7 @@ def _symints(
         if isinstance(output, Value):
             for alias in [x for x in output.leaves if isinstance(x, AliasOfLeaf)]:
                 needed += [*alias.spec.size, *alias.spec.stride, alias.offset]
-    needed += [n for output in outputs if isinstance(output, ViewOfInput | ViewOfBase) for n in output.symints]
+    needed += [n for _, view in views_of(outputs) for n in view.symints]
     symints: dict[Any, Any] = {}
     for number in filter(is_symbolic, needed):
         symints.setdefault(lasting_key_of(number), number)

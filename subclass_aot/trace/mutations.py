@@ -189,9 +189,10 @@ def refuse_views_of_mutated_metadata(
     for output in outputs:
         leaves = output.leaves if isinstance(output, Value) else ()
         sources = {slots[x.slot].outer for x in leaves if isinstance(x, InputLeaf | AliasOfLeaf)}
-        if isinstance(output, ViewOfInput) and output.value < len(inputs.traced):
-            is_view = _torch.autograd.is_view(user.arguments.values[output.value])
-            sources = {output.value} if is_view and inputs.traced[output.value].requires_grad else set()
+        view = output.view if isinstance(output, Value) else output
+        if isinstance(view, ViewOfInput) and view.value < len(inputs.traced):
+            is_view = _torch.autograd.is_view(user.arguments.values[view.value])
+            sources = {view.value} if is_view and inputs.traced[view.value].requires_grad else set()
         dense = {i for i in sources if i < len(inputs.traced) and _is_dense(inputs.traced[i])}
         for i in (sources - dense) & metadata_mutated:
             raise MutationError(messages.VIEW_OF_MUTATED.format(path=inputs.plan.paths[i]))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -31,7 +32,7 @@ from subclass_aot.outputs import (
     ViewOfInput,
 )
 from subclass_aot.symbols import SizesMustBeKnown, is_symbolic, lasting_key_of
-from subclass_aot.trace.autograd_graph import has_history, is_invalidated, leaf_behind
+from subclass_aot.trace.autograd_graph import has_history, is_invalidated, is_only_viewed, leaf_behind
 from subclass_aot.trace.shared_views import SharedView, replay_of, shared_views
 from subclass_aot.trace.view_chains import RecordedViews
 from subclass_aot.views import Strided, regenerated_view
@@ -63,6 +64,7 @@ class OutputReader:
         recorder: What has recorded the function.
         autograd_views: Whether views of inputs are regenerated as autograd saw them. Inference mode has no such views;
             there they share storage leaf by leaf.
+        hooked: Whether the function has registered hooks.
     """
 
     def __init__(
@@ -71,8 +73,9 @@ class OutputReader:
         leaves: Sequence[Any],
         recorder: Recorder,
         autograd_views: bool = True,
+        hooked: bool = False,
     ) -> None:
-        self.recorder = recorder
+        self.recorder, self.hooked = recorder, hooked
         mutated = [tensor for tensor, *_ in recorder.mutations.metadata]  # a view of one may not fit it any more
         self.metadata_mutated = {id(x) for t in mutated for x in (t, _torch.autograd.base_of(t)) if x is not None}
         self.autograd_views = autograd_views
@@ -104,13 +107,7 @@ class OutputReader:
                 outputs.append(SameAsOutput(seen[id(result)]))
             else:
                 seen[id(result)] = i
-                base, desc, leaf = self._base_of(result), PlainOutput(i), leaf_behind(result)
-                known = None if base is None else shared.get(id(base))
-                if leaf is not None and id(leaf) in own and id(leaf) not in self.inputs:
-                    view = _view_of_leaf(result, leaf)
-                    outputs.append(ViewOfBase(own[id(leaf)], -1, view, (), True, _class_of(result)))
-                else:
-                    outputs.append(self._tensor(result, desc) if known is None else self._view_of(result, known, desc))
+                outputs.append(self._tensor(result, PlainOutput(i), shared, own))
         return tuple(outputs)
 
     def _python(self, result: Any, desc: OutputDescriptor) -> Output:
@@ -137,16 +134,18 @@ class OutputReader:
         """Returns tensors, no inputs, of which results are views that must share it: by id, with their own place."""
         unique = {id(r): (i, r) for i, r in reversed(list(enumerate(results))) if isinstance(r, torch.Tensor)}
         views: dict[int, list[torch.Tensor]] = {}
+        bases: dict[int, torch.Tensor] = {}
         for key, (_, result) in unique.items():
             base = self._base_of(result)
             if not self._is_regenerated(result) or key in self.inputs or base is None or id(base) in self.inputs:
                 continue
             if is_traced(base):
-                views.setdefault(id(base), []).append(base)
+                bases[id(base)] = base
+                views.setdefault(id(base), []).append(result)
         return {
-            key: (unique[key][0] if key in unique else None, bases[0])
-            for key, bases in views.items()
-            if len(bases) > 1 or key in unique
+            key: (unique[key][0] if key in unique else None, bases[key])
+            for key, found in views.items()
+            if len(found) > 1 or key in unique or _needs_base(found[0], bases[key], [r for _, r in unique.values()])
         }
 
     def _view_of(
@@ -174,12 +173,36 @@ class OutputReader:
         ]
         return Value(plan.metas[0], tuple(sources), tensor.requires_grad)
 
-    def _tensor(self, result: torch.Tensor, desc: OutputDescriptor) -> Output:
-        base = self._base_of(result)
-        if base is not None and self._is_regenerated(result) and id(base) in self.inputs and self._shares(result, base):
-            return self._view(result, self.inputs[id(base)])
+    def _tensor(
+        self,
+        result: torch.Tensor,
+        desc: OutputDescriptor,
+        shared: Mapping[int, tuple[int | None, torch.Tensor]],
+        own: Mapping[int, int],
+    ) -> Output:
+        """Returns a result that is no input, nor an earlier result.
+
+        Args:
+            result: The result.
+            desc: What it is.
+            shared: What `_shared_bases` has found.
+            own: The positions of results, by their ids.
+        """
+        of_base = is_only_viewed(result, self.hooked)
+        leaf, base = leaf_behind(result) if of_base else None, self._base_of(result)
+        if leaf is not None and id(leaf) in own and id(leaf) not in self.inputs:
+            return ViewOfBase(own[id(leaf)], -1, _view_of_leaf(result, leaf), (), True, _class_of(result))
+        view: ViewOfInput | ViewOfBase | None = None
+        if base is not None and id(base) in shared:
+            view = self._view_of(result, shared[id(base)], desc)
+        elif base is not None and self._is_regenerated(result) and id(base) in self.inputs:
+            view = self._view(result, self.inputs[id(base)]) if self._shares(result, base) else None
+        if view is not None and (of_base or not view.requires_grad):
+            return view
         if is_traced(result, str(desc)):
-            return self._value(result, desc)
+            value = self._value(result, desc)
+            rules = "DEFAULT" if view is None else _torch.autograd.view_rules(result).name
+            return value if view is None else dataclasses.replace(value, view=view, view_rules=rules)
         refuse_without_memory(result, str(desc))
         return Constant(result)
 
@@ -189,7 +212,7 @@ class OutputReader:
         """
         if isinstance(view, MetaTensor):
             return True
-        own = {Storage.of(x) for x in FlattenPlan.leaves_of(base) if isinstance(x, MetaTensor)}
+        own = _storages(base)
         storages = [Storage.of(x) for x in FlattenPlan.leaves_of(view) if isinstance(x, MetaTensor)]
         return not storages or any(x in own or self.recorder.listeners.lazy_views.stand_for(x) for x in storages)
 
@@ -271,6 +294,23 @@ class OutputReader:
         if not symints:
             return replay, ()
         return functools.partial(_with_symints, replay, tuple(symints)), tuple(symints.values())
+
+
+def _needs_base(view: torch.Tensor, base: torch.Tensor, results: Iterable[torch.Tensor]) -> bool:
+    """Returns whether the one result that is a view of `base` is no tensor of its own.
+
+    A view made under `no_grad` requires grad since its base does. Others may have the memory of the base and be no
+    views of it, as what `detach` gives.
+    """
+    if base.requires_grad and not has_history(view):
+        return True
+    memory = _storages(base)
+    return any(x is not view and not memory.isdisjoint(_storages(x)) for x in results)
+
+
+def _storages(tensor: torch.Tensor) -> set[Storage]:
+    """Returns the memory of the leaves of a tensor that belong to the trace."""
+    return {Storage.of(x) for x in FlattenPlan.leaves_of(tensor) if isinstance(x, MetaTensor)}
 
 
 def _class_of(result: torch.Tensor) -> type | None:

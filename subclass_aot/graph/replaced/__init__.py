@@ -12,8 +12,9 @@ from subclass_aot.graph.replaced.in_place_views import IN_PLACE_VIEWS
 from subclass_aot.graph.replaced.lost_out import LOST_OUT
 from subclass_aot.graph.replaced.resolved import RESOLVED
 from subclass_aot.graph.replaced.symbolic_indices import SYMBOLIC_INDICES
+from subclass_aot.graph.replaced.watched import WATCHED
 
 REPLACED: dict[Any, Callable[..., Any]] = {
-    **HIGHER_ORDER, **IN_PLACE_VIEWS, **LOST_OUT, **PLACES, **RESOLVED, **FRONTS, **SYMBOLIC_INDICES,
+    **HIGHER_ORDER, **IN_PLACE_VIEWS, **LOST_OUT, **PLACES, **RESOLVED, **FRONTS, **SYMBOLIC_INDICES, **WATCHED,
 }  # fmt: skip
 """What is called, by what the program calls."""

@@ -1,0 +1,30 @@
+"""Notes, while tracing, where a program registers hooks on tensors: autograd does not say where there are any.
+
+Its own record, `_backward_hooks`, is gone with the tensor; the hooks stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from subclass_aot.graph.recorder import Recorder
+
+_WATCHED = "subclass_aot.watched"
+
+
+def _watch(recorder: Recorder, x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    if x.grad_fn is not None:
+        x.grad_fn.metadata[_WATCHED] = True
+    return NotImplemented
+
+
+def is_watched(node: Any) -> bool:
+    """Returns whether the program has registered hooks on a tensor of this gradient function, or retains its grad."""
+    return _WATCHED in node.metadata
+
+
+WATCHED: dict[Any, Callable[..., Any]] = {torch.Tensor.register_hook: _watch, torch.Tensor.retain_grad: _watch}
+"""What is called in their place, with the recorder as first argument."""
