@@ -43,6 +43,7 @@ class Value:
         view: The view that the result is, if it has a gradient of its own: see Note [Views with a gradient of their
             own]. What is made from leaves stands for it where autograd goes backward, and has its memory.
         view_rules: The name of the rules by which autograd lets that view be written.
+        bits: The bits of the dense tensor that it is, "conj" or "neg", which are set one after the other.
     """
 
     meta: ValueMeta
@@ -50,6 +51,7 @@ class Value:
     requires_grad: bool
     view: ViewOfInput | ViewOfBase | None = None
     view_rules: str = "DEFAULT"
+    bits: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

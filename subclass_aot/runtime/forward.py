@@ -191,7 +191,14 @@ def _wrap(
             leaves.append(name)
         else:
             leaves.append(source.const(leaf, "opaque"))
+    for bit in value.bits:
+        lazy = source.fresh("lazy")
+        source.line(f"{lazy} = {source.const(_SET_BIT[bit], bit)}({leaves[0]}).detach()")
+        leaves = [lazy]
     return emit_wrap(source, value.meta, leaves)
+
+
+_SET_BIT = {"conj": torch.conj, "neg": _torch.operators.negated_lazily}
 
 
 def _save(source: Source, convention: Convention, made: Made) -> None:

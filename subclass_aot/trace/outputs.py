@@ -145,8 +145,24 @@ class OutputReader:
         return {
             key: (unique[key][0] if key in unique else None, bases[key])
             for key, found in views.items()
-            if len(found) > 1 or key in unique or _needs_base(found[0], bases[key], [r for _, r in unique.values()])
+            if len(found) > 1
+            or key in unique
+            or self._needs_base(found[0], bases[key], [r for _, r in unique.values()])
         }
+
+    def _needs_base(self, view: torch.Tensor, base: torch.Tensor, results: Iterable[torch.Tensor]) -> bool:
+        """Returns whether the one result that is a view of `base` is no tensor of its own.
+
+        A view made under `no_grad` requires grad since its base does. Others may have the memory of the base and be no
+        views of it, as what `detach` gives. Part of a conjugate has the bit that its base does not have.
+        """
+        if base.requires_grad and not has_history(view):
+            return True
+        leaf, lazy_views = _torch.plain_subclasses.leaf_of(view), self.recorder.listeners.lazy_views
+        if isinstance(leaf, MetaTensor) and lazy_views.stand_for(Storage.of(leaf)) and not lazy_views.source_of(leaf):
+            return True
+        memory = _storages(base)
+        return any(x is not view and not memory.isdisjoint(_storages(x)) for x in results)
 
     def _view_of(
         self, result: torch.Tensor, base: tuple[int | None, torch.Tensor], desc: OutputDescriptor
@@ -222,9 +238,14 @@ class OutputReader:
         new_object = through and isinstance(
             plan.metas[0], PlainTensorMeta
         )  # an output with its own grad_fn cannot be the input object itself
+        bits: tuple[str, ...] = ()
+        if isinstance(plan.metas[0], PlainTensorMeta) and isinstance(leaves[0], MetaTensor):
+            lazy = self.recorder.listeners.lazy_views.source_of(leaves[0])
+            if lazy is not None:
+                leaves, bits, new_object = [lazy[0]], lazy[1], True
         pairs = zip(plan.index_map.slots, leaves, strict=True)
         sources = tuple(self._leaf(leaf, part_of(desc, slot), new_object) for slot, leaf in pairs)
-        return Value(plan.metas[0], sources, through)
+        return Value(plan.metas[0], sources, through, bits=bits)
 
     def _leaf(self, leaf: Any, desc: OutputDescriptor, new_object: bool) -> Any:
         if isinstance(leaf, MetaTensor):
@@ -294,18 +315,6 @@ class OutputReader:
         if not symints:
             return replay, ()
         return functools.partial(_with_symints, replay, tuple(symints)), tuple(symints.values())
-
-
-def _needs_base(view: torch.Tensor, base: torch.Tensor, results: Iterable[torch.Tensor]) -> bool:
-    """Returns whether the one result that is a view of `base` is no tensor of its own.
-
-    A view made under `no_grad` requires grad since its base does. Others may have the memory of the base and be no
-    views of it, as what `detach` gives.
-    """
-    if base.requires_grad and not has_history(view):
-        return True
-    memory = _storages(base)
-    return any(x is not view and not memory.isdisjoint(_storages(x)) for x in results)
 
 
 def _storages(tensor: torch.Tensor) -> set[Storage]:

@@ -6,7 +6,7 @@ that was pickled makes nothing. So they run once more, on a tensor without data,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -63,7 +63,32 @@ class RecordedViews(_torch.dispatch.DispatchMode):
             return None
         finally:
             self._ran.clear()  # which nothing may hold
-        return Chain(tuple(reversed(steps)), detached) if ahead is base and steps else None
+        return Chain(_with_bits(reversed(steps)), detached) if ahead is base and steps else None
+
+
+def _with_bits(steps: Iterable[Step]) -> tuple[Step, ...]:
+    """Returns the steps that make a view of a real tensor, of those that made one in a trace.
+
+    There a conjugate has no bit, so its real and imaginary part are what they are of any tensor. Of one with the bit,
+    eager mode takes the parts without it, and sets another bit of the imaginary part.
+    """
+    found: list[Step] = []
+    is_conjugate = of_parts = False
+    for step in steps:
+        if step.operator is _aten._conj.default:
+            is_conjugate = not is_conjugate
+        if step.operator is _aten.view_as_real.default and is_conjugate:
+            found.append(Step(_aten._conj.default))
+            is_conjugate, of_parts = False, True
+        found.append(step)
+        if of_parts and step.operator is _aten.select.int:
+            of_parts = False
+            if step.args[1] == 1:
+                found.append(Step(_aten._neg_view.default))
+    return tuple(found)
+
+
+_aten = torch.ops.aten
 
 
 def _plain(argument: object, keys: list[object]) -> Any:

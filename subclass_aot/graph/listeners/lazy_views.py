@@ -1,12 +1,14 @@
 """Lazy conjugation and negation, which a trace computes at once: what eager would have changed with a write.
 
 `x.conj()` is a view of `x` in eager mode, and a tensor of its own in a graph. Reading one after the other was written
-would be wrong in silence, so it is refused.
+would be wrong in silence, so it is refused. Where one is a result, the graph gives out what it is a view of, and the
+call sets the bit: `is_conj()` says what it says in eager mode.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -14,7 +16,8 @@ from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.errors import MutationError
 from subclass_aot.graph.listeners.listener import GraphListener
-from subclass_aot.meta import MetaTensor, Storage
+from subclass_aot.meta import MetaTensor, Spec, Storage
+from subclass_aot.views import regenerated_view
 
 if TYPE_CHECKING:  # which has this listener
     from subclass_aot.graph.recorder import Recorder
@@ -26,21 +29,85 @@ _LAZY_VIEW_WRITTEN = """A tensor is conjugated or negated lazily, as in x.conj()
   Instead: write into a copy, as in x.conj().resolve_conj().clone(), or write into x itself before it is conjugated."""
 
 
+_BITS = {torch.ops.aten._conj_physical.default: "conj", torch.ops.aten.neg.default: "neg"}
+"""What eager sets in the place of an operator that was recorded."""
+
+
+class _Copy(NamedTuple):
+    """What was computed in the place of a lazy view: the specs of both, and the bit of the view."""
+
+    source: Spec
+    spec: Spec
+    bit: str
+
+
+def _same_part(part: Spec, source: MetaTensor, copy: Spec) -> MetaTensor | None:
+    """Returns the part of `source` that another tensor is of its copy; None if they lie in another way."""
+    if part.solver is not None or copy.solver is not None or source.meta_spec.stride != copy.stride:
+        return None
+    with torch.no_grad():
+        whole = source.detach()
+        whole = whole if part.dtype is whole.dtype else torch.view_as_real(whole)
+        if part.dtype is not whole.dtype:
+            return None
+        return regenerated_view(whole, part.size, part.stride, int(part.offset))  # type: ignore[return-value]
+
+
 class LazyViews(GraphListener):
     """Notes which storages were computed where eager has a lazy view, and what was written of those."""
 
     def __init__(self) -> None:
         self._pairs: list[tuple[Storage, Storage]] = []  # what is a view in eager, behind its source
+        self._sources: dict[Storage, MetaTensor] = {}  # by what was computed of them
+        self._copies: dict[Storage, _Copy] = {}
         self._stale: set[Storage] = set()
 
     def fork(self) -> LazyViews:
         views = LazyViews()
         views._pairs, views._stale = list(self._pairs), set(self._stale)
+        views._sources, views._copies = dict(self._sources), dict(self._copies)
         return views
 
+    def collections(self) -> list[Collection[Any]]:
+        return [self._sources, self._sources.values()]
+
     def on_lazy_view(self, source: torch.Tensor, copy: torch.Tensor) -> None:
-        if type(source) is MetaTensor and type(copy) is MetaTensor:
-            self._pairs.append((Storage.of(source), Storage.of(copy)))
+        if type(source) is not MetaTensor or type(copy) is not MetaTensor:
+            return
+        memory = Storage.of(copy)
+        self._pairs.append((Storage.of(source), memory))
+        bit = _BITS.get(getattr(copy.meta_tag, "target", None))
+        if bit is not None:
+            self._sources[memory] = source
+            self._copies[memory] = _Copy(source.meta_spec, copy.meta_spec, bit)
+
+    def source_of(self, leaf: MetaTensor) -> tuple[MetaTensor, tuple[str, ...]] | None:
+        """Returns of what eager has a lazy view in the place of a leaf, and the bits that this has, in order.
+
+        Returns:
+            None if that is no lazy view, or if it is not known where the view lies in the memory of its source.
+
+        Raises:
+            MutationError: The leaf, or what it is a lazy view of, was written since.
+        """
+        copy = self._copies.get(Storage.of(leaf))
+        if copy is None:
+            return None
+        self.refuse_stale(leaf)
+        source = self._sources[Storage.of(leaf)]
+        bits: tuple[str, ...] = (copy.bit,)
+        if not source.meta_spec.equals(copy.source):  # changed in place since
+            return None
+        if not leaf.meta_spec.equals(copy.spec):
+            is_part = leaf.dtype is not source.dtype  # the real part of complex numbers, or the imaginary one
+            part = _same_part(leaf.meta_spec, source, copy.spec)
+            if part is None or is_part and copy.bit != "conj":
+                return None
+            source = part
+            if is_part:
+                bits = ("neg",) * (int(leaf.meta_spec.offset) % 2)
+        before = self.source_of(source)
+        return (source, bits) if before is None else (before[0], before[1] + bits)
 
     def stand_for(self, storage: Storage) -> bool:
         """Returns whether a storage was computed where eager has a lazy view."""
