@@ -25,7 +25,7 @@ from subclass_aot.meta import Spec
 from subclass_aot.tensors import TwoTensor
 from subclass_aot.testing.compare import dense_leaves
 from subclass_aot.testing.runs import Later
-from tests.fuzz import caches, custom_operators
+from tests.fuzz import caches, custom_functions, custom_operators
 from tests.fuzz.templates import (
     EVERY_KIND,
     GIVEN_WHOLE,
@@ -47,6 +47,7 @@ _GLOBALS = {
     "TwoTensor": TwoTensor,
     "Tagged": Tagged,
     "custom": custom_operators,
+    "own": custom_functions,
     "cached": caches,
 }
 

@@ -17,6 +17,7 @@ from subclass_aot.errors import DifferenceError
 from subclass_aot.testing.check import check_compiled
 from tests.fuzz.captured import check_captured, excused
 from tests.fuzz.effects import DrawnEffects, check_effects, effects
+from tests.fuzz.last_steps import last_steps
 from tests.fuzz.optimizers import DrawnOptimizer, check_optimizer, optimizers
 from tests.fuzz.oracle import check_blocks, check_program
 from tests.fuzz.programs import Program, mode_of, programs
@@ -98,7 +99,8 @@ def fuzz(minutes: float, seed: int, check: Callable[[Drawn], object] = check_dra
         count += 1
         check(program)
 
-    strategy = hypothesis.given(st.one_of(*[programs(everything=True)] * 6, *(other.drawn() for other in _OTHERS.values())))
+    others = (other.drawn() for other in _OTHERS.values())
+    strategy = hypothesis.given(st.one_of(*[programs(everything=True)] * 6, last_steps(everything=True), *others))
     options = hypothesis.settings(
         max_examples=_PROGRAMS_PER_ROUND,
         database=None,

@@ -127,6 +127,12 @@ CUSTOM = (
 CUSTOM_WRITES = ("custom.scale_({0}, 2.0)", "custom.swap_({0}, {1})")
 """Such ones that write."""
 
+FUNCTIONS = (
+    "own.reverse({0})", "own.itself({0})", "own.turned({0})", "own.both({0})[1]", "own.hooked({0})", "own.between({0})",
+    "own.noted({0})",
+)  # fmt: skip
+"""Views with a gradient of their own."""
+
 CACHED = (
     "{0} * cached.table({0}.shape[-1], {0}.dtype)", "{0} + cached.table({0}.shape[-1], {1}.dtype)",
     "{0} * cached.rotations({0}.shape[-1])['both'][1] - {1}", "{0}.sum() * cached.table({0}.shape[0], {0}.dtype)",
@@ -158,7 +164,7 @@ KINDS = (EXPRESSIONS, EXPRESSIONS, VIEWS, VIEWS, VIEWS, WRITES, WRITES, WRITES, 
 
 EVERY_KIND = (
     *KINDS, *KINDS, *[PLACES, PLACES_WRITTEN] * 2, *[LOOKS] * 2, WRITES_THAT_LOOK, *[LAYERS] * 2, IMAGES, *[DTYPES] * 2,
-    CUSTOM, CUSTOM_WRITES, CACHED,
+    CUSTOM, CUSTOM_WRITES, CACHED, FUNCTIONS,
 )  # fmt: skip
 """The same, and what is newer: `make fuzz` draws it."""
 
