@@ -15,7 +15,7 @@ from subclass_aot import _torch
 from subclass_aot.aliasing import flat_base
 from subclass_aot.backends import BoxedFunction
 from subclass_aot.codegen import Source
-from subclass_aot.descriptors import OutputDescriptor
+from subclass_aot.descriptors import InnerSize, InnerStride, OutputDescriptor
 from subclass_aot.flatten import PlainTensorMeta, emit_wrap
 from subclass_aot.outputs import AliasOfLeaf, InputLeaf, Value
 from subclass_aot.runtime import version_counters
@@ -162,9 +162,11 @@ def _detach(source: Source, convention: Convention, computed: Mapping[OutputDesc
     training = convention.signature.needs_backward
     values = convention.signature.forward_values.values()
     dense = {leaf for value in values if isinstance(value.meta, PlainTensorMeta) for leaf in computed_leaves(value)}
+    # What stands for a view may be the very tensor that it is a view of: compilers pass over views that change nothing.
+    beside = {leaf for value in values if value.view is not None for leaf in computed_leaves(value)}
     for desc, how in convention.graphs.computed.items():
         name = computed[desc]
-        if how.is_alias:
+        if how.is_alias or desc in beside and not isinstance(desc, InnerSize | InnerStride):
             source.line(f"{name} = {name}.detach()")
         elif training and (desc in dense or how.is_view):
             # A view of something unseen could not be written in place later; one of a result that autograd is given
