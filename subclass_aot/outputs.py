@@ -90,6 +90,7 @@ class ViewOfBase:
     Attributes:
         output: The result that is the base, or a made leaf between the base and the view; None if neither is a result.
         intermediate_base: Where `output` is None, the position of the base among `OutputReader.intermediate_bases`.
+        requires_grad: Whether it is made where autograd is on.
         cls: As of `ViewOfInput`.
     """
 

@@ -95,8 +95,7 @@ class Results:
                 grad = output.requires_grad or not signature.inputs[output.value].requires_grad
                 return self._view(i, output, self._base(output), grad)
             case ViewOfBase():
-                grad = output.requires_grad or not self._base_requires_grad(output)
-                return self._view(i, output, self._base(output), grad)
+                return self._view(i, output, self._base(output), output.requires_grad)
             case ComputedSymints():
                 parts = [self._locals_of[p] if isinstance(p, OutputDescriptor) else str(p) for p in output.parts]
                 return f"{source.const(torch.Size, 'Size')}(({', '.join(parts)},))" if output.is_size else parts[0]
@@ -109,11 +108,6 @@ class Results:
         if isinstance(view, ViewOfInput):
             return self._values[view.value]
         return self._bases[view.intermediate_base] if view.output is None else self.at(view.output)
-
-    def _base_requires_grad(self, view: ViewOfBase) -> bool:
-        bases = self._signature.intermediate_bases
-        base = bases[view.intermediate_base] if view.output is None else self._signature.outputs[view.output]
-        return not isinstance(base, Value) or base.requires_grad or bool(self._leaves)
 
     def _attached(self, output: Value, view: ViewOfInput | ViewOfBase, made: str) -> str:
         """Appends a view whose gradient goes to what forward made."""

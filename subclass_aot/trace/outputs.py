@@ -174,7 +174,10 @@ class OutputReader:
             position = known[0] if known else len(self.intermediate_bases)
             if not known:
                 self.intermediate_bases.append((tensor, self._value(tensor, IntermediateBase(position, desc))))
-        return ViewOfBase(output, position, *self._replay(result, tensor), has_history(result), _class_of(result))
+        rules = _torch.autograd.view_rules(result) if _torch.autograd.is_view(result) else None
+        without_history = not tensor.requires_grad and not _torch.autograd.made_without_grad(rules)
+        grad = has_history(result) or without_history
+        return ViewOfBase(output, position, *self._replay(result, tensor), grad, _class_of(result))
 
     def computed_value(self, tensor: torch.Tensor, desc: OutputDescriptor) -> Value:
         """Returns a value whose every leaf the graph returns, aliases of inputs or not."""
@@ -213,7 +216,7 @@ class OutputReader:
             view = self._view_of(result, shared[id(base)], desc)
         elif base is not None and self._is_regenerated(result) and id(base) in self.inputs:
             view = self._view(result, self.inputs[id(base)]) if self._shares(result, base) else None
-        if view is not None and (of_base or not view.requires_grad):
+        if view is not None and (of_base or not has_history(result)):
             return view
         if is_traced(result, str(desc)):
             value = self._value(result, desc)

@@ -8,11 +8,13 @@ import pytest
 import torch
 
 from subclass_aot import Spec, TwoTensor, aot_compile, trace_joint
+from subclass_aot._torch.autograd import view_rules
 from subclass_aot.descriptors import Inner, InnerSize, InnerStride, PlainOutput
 from subclass_aot.errors import InnerTensorError, MutationError, TraceError
 from subclass_aot.flatten import Slot
 from subclass_aot.graph import Recorder
 from subclass_aot.outputs import AliasOfLeaf, InputLeaf, Value, ViewOfInput
+from subclass_aot.testing import check_compiled, sharing
 from subclass_aot.trace.outputs import OutputReader, is_traced, packed_tangent, part_of, spec_of_tangent
 from tests.trace.stages import begun
 
@@ -114,3 +116,95 @@ def test_an_inner_tensor_that_began_to_require_grad_is_refused_by_its_name() -> 
 
     with pytest.raises(InnerTensorError, match=r"^output\[0\].a: this inner tensor of a TwoTensor requires grad"):
         aot_compile(program)(torch.ones(3), torch.ones(3, requires_grad=True))
+
+
+def no_grad_view(x: Any) -> Any:
+    y = x * 3
+    with torch.no_grad():
+        return y.sum(), y.view(-1)
+
+
+def no_grad_view_alone(x: Any) -> Any:
+    y = x * 3
+    with torch.no_grad():
+        return y.t()
+
+
+def no_grad_view_beside(x: Any) -> Any:
+    y = (x * 3).view(-1)
+    with torch.no_grad():
+        part = y[2:]
+    return part, y.exp()
+
+
+def no_grad_view_with_base(x: Any) -> Any:
+    y = x * 3
+    with torch.no_grad():
+        return y, y[0]
+
+
+def no_grad_views(x: Any) -> Any:
+    y = x * 3
+    with torch.no_grad():
+        first, second = y.unbind()
+    return first, second, y.sum()
+
+
+def beside_detached(x: Any) -> Any:
+    y = x * 2
+    return y.view(-1), y.detach()
+
+
+def beside_part_of_detached(x: Any) -> Any:
+    y = x * 2
+    return y.detach()[0], y.t(), y.sum()
+
+
+def beside_data(x: Any) -> Any:
+    y = x * 2
+    return y.data, y.view(3, 2)
+
+
+def beside_views_of_detached(x: Any) -> Any:
+    y = x * 2
+    detached = y.detach()
+    return detached[0], detached[1], y.view(3, 2)
+
+
+def beside_a_detached_view(x: Any) -> Any:
+    y = x * 2
+    return y[0], y.t().detach()
+
+
+OF_INTERMEDIATES = (
+    *(no_grad_view, no_grad_view_alone, no_grad_view_beside, no_grad_view_with_base, no_grad_views),
+    *(beside_detached, beside_part_of_detached, beside_data, beside_views_of_detached, beside_a_detached_view),
+)
+
+
+def of_results(found: Any) -> list[Any]:
+    results = found if isinstance(found, tuple) else (found,)
+    views = [r._is_view() for r in results]
+    rules = [view_rules(r) if r._is_view() else None for r in results]
+    return [[(r.requires_grad, r.is_leaf, r._version) for r in results], views, rules, sharing(results)]
+
+
+@pytest.mark.parametrize("program", OF_INTERMEDIATES)
+@pytest.mark.parametrize("make", [lambda: torch.rand(2, 3), lambda: two(2, 3)])
+@pytest.mark.parametrize("grad", [True, False])
+def test_views_of_what_is_no_result(program: Any, make: Any, grad: bool) -> None:
+    """What is a view, and requires grad, is said as eager mode says it: of one view alone it need not be a view."""
+    options: Any = {"fw_compiler": "eager"}
+    for compiled in (aot_compile(program, **options), aot_compile(program, dynamic=True, **options)):
+        x, other = make().requires_grad_(grad), make().requires_grad_(grad)
+        for each in (x, other):
+            expected, got = of_results(program(each)), of_results(compiled(each))
+            assert got == expected if grad else (got[0], got[-1]) == (expected[0], expected[-1])
+    check_compiled(program, [x], fw_compiler="eager", tries=0)
+
+
+@pytest.mark.parametrize("program", [no_grad_view, beside_detached])
+@pytest.mark.usefixtures("fresh_dynamo")
+def test_views_of_what_is_no_result_behind_dynamo(program: Any) -> None:
+    x = torch.rand(2, 3, requires_grad=True)
+    assert of_results(torch.compile(program, backend="subclass_aot")(x)) == of_results(program(x))
