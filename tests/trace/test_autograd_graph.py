@@ -14,6 +14,7 @@ from subclass_aot.trace.autograd_graph import (
     gradients_of,
     has_history,
     is_invalidated,
+    is_only_viewed,
     leaf_behind,
     without_saved_tensor_hooks,
 )
@@ -212,3 +213,29 @@ def test_what_a_class_overrides_it_overrides_in_backward_too() -> None:
         gradients.append(x.grad)
     torch.testing.assert_close(*gradients)
     assert weight.grad is None
+
+
+class Reverse(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return -gradient
+
+
+@pytest.mark.parametrize("root", [leaf(2, 3), leaf(2, 3) * 2])
+def test_views_that_are_no_more_than_views(root: torch.Tensor) -> None:
+    reverse: Any = Reverse.apply
+    assert is_only_viewed(root.t(), True) and is_only_viewed(root.view(-1)[1:], True) and is_only_viewed(root * 2, True)
+    assert is_only_viewed(root.detach()[0], True)
+    assert is_only_viewed(reverse(root).sin(), True), "it is no view"
+    assert not is_only_viewed(reverse(root), False) and not is_only_viewed(reverse(root.t())[0], False)
+    view = root.t()
+    node: Any = view.grad_fn
+    for register in (node.register_hook, node.register_prehook):
+        handle = register(lambda *gradients: None)
+        assert not is_only_viewed(view[0], True) and is_only_viewed(view[0], False)
+        handle.remove()
+        assert is_only_viewed(view[0], True)

@@ -106,8 +106,10 @@ class LazyViews(GraphListener):
             source = part
             if is_part:
                 bits = ("neg",) * (int(leaf.meta_spec.offset) % 2)
+        if Storage.of(source) not in self._copies:
+            return source, bits
         before = self.source_of(source)
-        return (source, bits) if before is None else (before[0], before[1] + bits)
+        return None if before is None else (before[0], before[1] + bits)
 
     def stand_for(self, storage: Storage) -> bool:
         """Returns whether a storage was computed where eager has a lazy view."""

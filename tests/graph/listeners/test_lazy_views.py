@@ -108,3 +108,87 @@ def test_what_one_backward_makes_stale_is_not_so_for_others() -> None:
         seen.cos()
     storage = Storage.of(seen)
     assert [recorder.listeners.lazy_views.stand_for(storage) for recorder in (forward, first, second)] == [True] * 3
+
+
+class Conjugated(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return (x * 2).conj()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient.conj() * 3
+
+
+LAZY: dict[str, Callable[[Any], Any]] = {
+    "conj": lambda x: (x * 2).conj(),
+    "detached": lambda x: (x * 2).conj().detach(),
+    "adjoint": lambda x: (x * 2).mH,
+    "twice": lambda x: (x * 2).conj().conj(),
+    "a part": lambda x: (x * 2).conj()[1:],
+    "a part of a part": lambda x: (x * 2)[:, 1:].conj()[1:].conj().t().conj(),
+    "reshaped": lambda x: (x * 2).conj().reshape(-1),
+    "with its base": lambda x: (y := x * 2, y.conj()),
+    "two": lambda x: (y := (x * 2).conj(), y[0]),
+    "imaginary": lambda x: (x * 2).conj().imag,
+    "real": lambda x: (x * 2).conj().real,
+    "negative": lambda x: torch._neg_view(x * 2),
+    "of an argument": lambda x: (x.conj(), x.detach().mH),
+    "imaginary, of an argument": lambda x: (x.conj().imag, x.conj()[1].real, x.t().conj()[1:].imag[0]),
+    "a transform": lambda x: torch.fft.ihfft((x * 2).real),
+    "transforms": lambda x: torch.fft.ihfftn((x * 2).real),
+    "a factor": lambda x: torch.linalg.qr(x * 2)[0].mH,
+    "a function of its own": Conjugated.apply,
+    "resolved": lambda x: (x * 2).conj().resolve_conj(),
+    "cloned": lambda x: (x * 2).conj().clone(),
+}
+
+
+def bits(results: Any) -> list[Any]:
+    return [
+        (r.is_conj(), r.is_neg(), r.stride(), r.requires_grad)
+        for r in (results if isinstance(results, tuple) else (results,))
+    ]
+
+
+@pytest.mark.parametrize("name", LAZY)
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+def test_results_have_the_bits_of_eager_mode(name: str, mode: Any) -> None:
+    program = LAZY[name]
+    compiled = aot_compile(program, fw_compiler="eager")
+    symbolic = aot_compile(program, fw_compiler="eager", dynamic=True)
+    for size in (3, 4):
+        if mode is torch.inference_mode and size == 4:  # parts of conjugates have no base there, of which to say it
+            continue
+        x = torch.rand(size, size, dtype=torch.complex64, requires_grad=mode is not torch.inference_mode)
+        with mode():
+            expected, got = program(x), compiled(x)
+            assert bits(got) == bits(expected)
+            torch.testing.assert_close(got, expected)
+            got = symbolic(x)
+            torch.testing.assert_close(got, expected)
+            if mode is not torch.inference_mode:
+                assert bits(got) == bits(expected)
+    if mode is torch.enable_grad:
+        check_compiled(program, [torch.rand(3, 3, dtype=torch.complex64, requires_grad=True)], tries=0)
+
+
+@pytest.mark.parametrize("name", ["conj", "imaginary", "a transform"])
+@pytest.mark.parametrize("fw_compiler", ["eager", "inductor"])
+@pytest.mark.usefixtures("fresh_dynamo")
+def test_both_doors_and_inductor(name: str, fw_compiler: str) -> None:
+    program, x = LAZY[name], torch.rand(3, 3, dtype=torch.complex64, requires_grad=True)
+    options = {"fw_compiler": fw_compiler}
+    for compiled in (
+        aot_compile(program, fw_compiler=fw_compiler),
+        torch.compile(program, backend="subclass_aot", options=options),
+    ):
+        assert bits(compiled(x)) == bits(program(x))
+        torch.testing.assert_close(compiled(x), program(x))
+
+
+def test_a_conjugate_without_gradients_is_no_copy() -> None:
+    compiled = aot_compile(lambda x: x.conj(), fw_compiler="eager")
+    with torch.inference_mode():
+        x = z()
+        assert compiled(x).untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
