@@ -207,8 +207,9 @@ class OutputReader:
             shared: What `_shared_bases` has found.
             own: The positions of results, by their ids.
         """
-        of_base = is_only_viewed(result, self.hooked)
-        leaf, base = leaf_behind(result) if of_base else None, self._base_of(result)
+        base = self._base_of(result)
+        of_base = base is None or is_only_viewed(result, self.hooked)
+        leaf = leaf_behind(result) if of_base else None
         if leaf is not None and id(leaf) in own and id(leaf) not in self.inputs:
             return ViewOfBase(own[id(leaf)], -1, _view_of_leaf(result, leaf), (), True, _class_of(result))
         view: ViewOfInput | ViewOfBase | None = None
@@ -242,8 +243,9 @@ class OutputReader:
             plan.metas[0], PlainTensorMeta
         )  # an output with its own grad_fn cannot be the input object itself
         bits: tuple[str, ...] = ()
-        if isinstance(plan.metas[0], PlainTensorMeta) and isinstance(leaves[0], MetaTensor):
-            lazy = self.recorder.listeners.lazy_views.source_of(leaves[0])
+        lazy_views = self.recorder.listeners.lazy_views
+        if lazy_views.copies and isinstance(plan.metas[0], PlainTensorMeta) and isinstance(leaves[0], MetaTensor):
+            lazy = lazy_views.source_of(leaves[0])
             if lazy is not None:
                 leaves, bits, new_object = [lazy[0]], lazy[1], True
         pairs = zip(plan.index_map.slots, leaves, strict=True)

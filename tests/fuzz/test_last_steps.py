@@ -24,7 +24,7 @@ OPTIONS = hypothesis.settings(
 @pytest.mark.parametrize("seed, count", [(1, 25), *(pytest.param(s, 200, marks=pytest.mark.long) for s in (2, 3))])
 def test_random_programs(seed: int, count: int) -> None:
     @hypothesis.seed(seed)
-    @hypothesis.given(last_steps(everything=count > 25))
+    @hypothesis.given(last_steps())
     @hypothesis.settings(OPTIONS, max_examples=count)
     def check(program: Program) -> None:
         check_program(program)

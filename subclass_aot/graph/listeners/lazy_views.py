@@ -59,13 +59,13 @@ class LazyViews(GraphListener):
     def __init__(self) -> None:
         self._pairs: list[tuple[Storage, Storage]] = []  # what is a view in eager, behind its source
         self._sources: dict[Storage, MetaTensor] = {}  # by what was computed of them
-        self._copies: dict[Storage, _Copy] = {}
+        self.copies: dict[Storage, _Copy] = {}  # what was computed, where it is known how
         self._stale: set[Storage] = set()
 
     def fork(self) -> LazyViews:
         views = LazyViews()
         views._pairs, views._stale = list(self._pairs), set(self._stale)
-        views._sources, views._copies = dict(self._sources), dict(self._copies)
+        views._sources, views.copies = dict(self._sources), dict(self.copies)
         return views
 
     def collections(self) -> list[Collection[Any]]:
@@ -79,7 +79,7 @@ class LazyViews(GraphListener):
         bit = _BITS.get(getattr(copy.meta_tag, "target", None))
         if bit is not None:
             self._sources[memory] = source
-            self._copies[memory] = _Copy(source.meta_spec, copy.meta_spec, bit)
+            self.copies[memory] = _Copy(source.meta_spec, copy.meta_spec, bit)
 
     def source_of(self, leaf: MetaTensor) -> tuple[MetaTensor, tuple[str, ...]] | None:
         """Returns of what eager has a lazy view in the place of a leaf, and the bits that this has, in order.
@@ -90,7 +90,7 @@ class LazyViews(GraphListener):
         Raises:
             MutationError: The leaf, or what it is a lazy view of, was written since.
         """
-        copy = self._copies.get(Storage.of(leaf))
+        copy = self.copies.get(Storage.of(leaf))
         if copy is None:
             return None
         self.refuse_stale(leaf)
@@ -106,7 +106,7 @@ class LazyViews(GraphListener):
             source = part
             if is_part:
                 bits = ("neg",) * (int(leaf.meta_spec.offset) % 2)
-        if Storage.of(source) not in self._copies:
+        if Storage.of(source) not in self.copies:
             return source, bits
         before = self.source_of(source)
         return None if before is None else (before[0], before[1] + bits)

@@ -158,8 +158,8 @@ def test_results_have_the_bits_of_eager_mode(name: str, mode: Any) -> None:
     compiled = aot_compile(program, fw_compiler="eager")
     symbolic = aot_compile(program, fw_compiler="eager", dynamic=True)
     for size in (3, 4):
-        if mode is torch.inference_mode and size == 4:  # parts of conjugates have no base there, of which to say it
-            continue
+        if mode is torch.inference_mode and (size == 4 or name == "a part of a part"):
+            continue  # with symbols, or in other memory, such parts have no base there of which the bit could be set
         x = torch.rand(size, size, dtype=torch.complex64, requires_grad=mode is not torch.inference_mode)
         with mode():
             expected, got = program(x), compiled(x)
