@@ -262,7 +262,7 @@ def has_hooks(tensor: torch.Tensor) -> bool:
     return bool(tensor._backward_hooks or tensor._post_accumulate_grad_hooks)
 
 
-def has_hooks_of_node(node: Any) -> bool:
+def has_hooks_of_node(node: torch.autograd.graph.Node) -> bool:
     """Returns whether hooks are registered on a gradient function, by itself and not on a tensor.
 
     Only their handles lead to them, so one is registered, and removed again. When the attribute of a handle goes: such

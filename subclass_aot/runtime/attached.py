@@ -28,9 +28,7 @@ def attached(made: torch.Tensor, view_of: Callable[..., torch.Tensor], rules: st
     return view
 
 
-def made_again(
-    view_of: Callable[..., torch.Tensor], cls: type | None, base: torch.Tensor, *symints: int
-) -> torch.Tensor:
+def new_view(view_of: Callable[..., torch.Tensor], cls: type | None, base: torch.Tensor, *symints: int) -> torch.Tensor:
     """Makes a view, of the plain subclass `cls` if there is one; never the tensor itself, which has a gradient."""
     view = view_of(base, *symints)
     view = view if cls is None else view.as_subclass(cls)

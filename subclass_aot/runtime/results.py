@@ -22,7 +22,7 @@ from subclass_aot.outputs import (
     ViewOfBase,
     ViewOfInput,
 )
-from subclass_aot.runtime.attached import attached, made_again
+from subclass_aot.runtime.attached import attached, new_view
 from subclass_aot.runtime.calling_convention import SymintNames
 from subclass_aot.signature import JointSignature, MadeLeaf
 from subclass_aot.views import Chain
@@ -112,7 +112,7 @@ class Results:
     def _attached(self, output: Value, view: ViewOfInput | ViewOfBase, made: str) -> str:
         """Appends a view whose gradient goes to what forward made."""
         source, name, attach = self._source, self._source.fresh("view"), self._source.const(attached, "attached")
-        how = self._source.const(partial(made_again, view.replay, view.cls), "view_of")
+        how = self._source.const(partial(new_view, view.replay, view.cls), "view_of")
         arguments = "".join(f", {self._symints.one(n)}" for n in view.symints)
         source.line(f"{name} = {attach}({made}, {how}, {output.view_rules!r}, [{self._base(view)}{arguments}])")
         return name

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from subclass_aot import TwoTensor, aot_compile, load_compiled
-from subclass_aot.runtime.attached import attached, made_again
+from subclass_aot.runtime.attached import attached, new_view
 from subclass_aot.testing import check_compiled
 from tests.fuzz.custom_functions import Both, Itself, Reverse, Turned
 
@@ -223,4 +223,4 @@ def test_what_it_is_made_of() -> None:
     view = attached(made, lambda x: x.view(-1), "DEFAULT", [base])
     view.sum().backward()
     assert view._base is base and made.grad is not None and view.tolist() == [1] * 6
-    assert made_again(lambda x: x, None, base) is not base
+    assert new_view(lambda x: x, None, base) is not base

@@ -17,6 +17,7 @@ from subclass_aot._stack import user_line
 from subclass_aot.errors import MutationError
 from subclass_aot.graph.listeners.listener import GraphListener
 from subclass_aot.meta import MetaTensor, Spec, Storage
+from subclass_aot.operators import PHYSICAL
 from subclass_aot.views import regenerated_view
 
 if TYPE_CHECKING:  # which has this listener
@@ -29,7 +30,7 @@ _LAZY_VIEW_WRITTEN = """A tensor is conjugated or negated lazily, as in x.conj()
   Instead: write into a copy, as in x.conj().resolve_conj().clone(), or write into x itself before it is conjugated."""
 
 
-_BITS = {torch.ops.aten._conj_physical.default: "conj", torch.ops.aten.neg.default: "neg"}
+_BITS: dict[Any, str] = dict(zip(PHYSICAL.values(), ("conj", "neg"), strict=True))
 """What eager sets in the place of an operator that was recorded."""
 
 
@@ -50,7 +51,9 @@ def _same_part(part: Spec, source: MetaTensor, copy: Spec) -> MetaTensor | None:
         whole = whole if part.dtype is whole.dtype else torch.view_as_real(whole)
         if part.dtype is not whole.dtype:
             return None
-        return regenerated_view(whole, part.size, part.stride, int(part.offset))  # type: ignore[return-value]
+        size, stride = map(int, part.size), map(int, part.stride)
+        view: Any = regenerated_view(whole, tuple(size), tuple(stride), int(part.offset))
+        return view  # type: ignore[no-any-return]
 
 
 class LazyViews(GraphListener):

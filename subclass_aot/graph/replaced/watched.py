@@ -16,8 +16,9 @@ _WATCHED = "subclass_aot.watched"
 
 
 def _watch(recorder: Recorder, x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-    if x.grad_fn is not None:
-        x.grad_fn.metadata[_WATCHED] = True
+    node: Any = x.grad_fn
+    if node is not None:
+        node.metadata[_WATCHED] = True
     return NotImplemented
 
 
