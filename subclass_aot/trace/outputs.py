@@ -154,13 +154,16 @@ class OutputReader:
         """Returns whether the one result that is a view of `base` is no tensor of its own.
 
         A view made under `no_grad` requires grad since its base does. Others may have the memory of the base and be no
-        views of it, as what `detach` gives. Part of a conjugate has the bit that its base does not have.
+        views of it, as what `detach` gives. Part of a conjugate has the bit that its base does not have. A later write
+        into a view that has a gradient of its own passes by hooks, or is refused.
         """
         if base.requires_grad and not has_history(view):
             return True
         leaf, lazy_views = _torch.plain_subclasses.leaf_of(view), self.recorder.listeners.lazy_views
-        if isinstance(leaf, MetaTensor) and lazy_views.stand_for(Storage.of(leaf)) and not lazy_views.source_of(leaf):
-            return True
+        if isinstance(leaf, MetaTensor):  # of a wrapper, the gradient that the base does not get would be zeros
+            is_part = lazy_views.stand_for(Storage.of(leaf)) and not lazy_views.source_of(leaf)
+            if is_part or not is_only_viewed(view, self.hooked):
+                return True
         memory = _storages(base)
         return any(x is not view and not memory.isdisjoint(_storages(x)) for x in results)
 

@@ -34,7 +34,8 @@ def last_steps(draw: st.DrawFn, everything: bool = False) -> Program:
     program: Program = draw(programs(max_statements=3, everything=everything))
     last, step = draw(st.sampled_from(program.results)), draw(st.sampled_from(FUNCTIONS))
     operand = last if last.isidentifier() else "x0"
-    results = draw(st.sampled_from(RESULTS)).format(operand, step.format(operand))
+    lazy = program.mode != "inference"  # where wrappers are given conjugates whole
+    results = draw(st.sampled_from([*RESULTS, *["w.conj(), {0}.mH"] * lazy])).format(operand, step.format(operand))
     statements = (*program.statements, (f"w = {step.format(operand)}", False))
     later = dataclasses.replace(program.later, after=draw(st.sampled_from(["", program.later.after])))
     return dataclasses.replace(program, statements=statements, results=tuple(_split(results)), later=later)

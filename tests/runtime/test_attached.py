@@ -103,6 +103,8 @@ PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "beside a plain view": of_one(Turned.apply, lambda y: y.view(-1)),
     "two results of an intermediate": lambda x: Both.apply(x * 2),
     "a gradient for another argument": lambda x: Scaled.apply(x, x * 2),
+    "of an intermediate": lambda x: Turned.apply(x * 2),
+    "a hook on an intermediate": lambda x: hooked((x * 2).view(-1)),
     "a hook": lambda x: hooked(x.view(-1)),
     "a hook between": lambda x: hooked(x.view(-1)).view(3, 2),
     "hooks after each other": lambda x: hooked(hooked(x.t())[1:], 2),
@@ -161,7 +163,11 @@ def test_they_are_the_views_that_they_are_in_eager_mode(name: str, make: Any, af
     if make is two and after == "argument" and name == "of a leaf that is made":
         after = "result"  # of a compiled function, a wrapper that `detach` gave has a version counter of its own
     for is_leaf in (True, False)[name == "after a write" :]:
-        assert facts(compiled, make(), is_leaf, after) == facts(PROGRAMS[name], make(), is_leaf, after)
+        expected, got = (facts(call, make(), is_leaf, after) for call in (PROGRAMS[name], compiled))
+        if make is two and name in ("of an intermediate", "a hook on an intermediate"):
+            assert not got[0][2]  # of a wrapper, one result alone is no view of what is no result
+            continue
+        assert got == expected
 
 
 @pytest.mark.parametrize("name", ["a view", "two of an intermediate", "a view after", "after a write"])
