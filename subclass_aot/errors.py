@@ -39,6 +39,10 @@ class InnerTensorError(SubclassAotError, ValueError):
     """A wrapper was given an inner tensor it cannot hold (one that requires grad, a missing one, not a tensor)."""
 
 
+class UnreadableWrapperError(InnerTensorError):
+    """A wrapper cannot be read for a graph: an inner tensor requires grad, is missing, or is no tensor."""
+
+
 class StateDictError(SubclassAotError, ValueError):
     """A state dict or a file holds what cannot be written, or not be read."""
 

@@ -9,7 +9,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot._torch.wrappers import is_opaque_value, is_traceable_wrapper_subclass, mirrors_requires_grad
-from subclass_aot.errors import InnerTensorError, PlanError
+from subclass_aot.errors import PlanError, UnreadableWrapperError
 from subclass_aot.flatten.contexts import patterned
 from subclass_aot.flatten.metas import (
     SYMBOLIC,
@@ -39,7 +39,7 @@ def create_subclass_meta(
         One meta for each value.
 
     Raises:
-        InnerTensorError: An inner tensor requires grad, is missing, or is no tensor.
+        UnreadableWrapperError: An inner tensor requires grad, is missing, or is no tensor.
         PlanError: A symbolic size has no slot, and no inner tensor to take it from.
 
     >>> create_subclass_meta([torch.ones(2), 7])
@@ -131,7 +131,7 @@ class _Walk:
         """Describes what stands in one inner attribute of a wrapper of class `owner`."""
         if isinstance(value, torch.Tensor):
             if value.requires_grad and not mirrors_requires_grad(owner):
-                raise InnerTensorError(INNER_REQUIRES_GRAD.format(where=where, cls=owner.__name__))
+                raise UnreadableWrapperError(INNER_REQUIRES_GRAD.format(where=where, cls=owner.__name__))
             return self.wrapper(value, where) if is_traceable_wrapper_subclass(value) else self.plain(value)
         if value is None:
             return AbsentMeta()
@@ -141,7 +141,7 @@ class _Walk:
             return ContainerMeta(len(self.slots) - start, type(value), items)
         if is_opaque_value(value):
             return OpaqueMeta(self.take(value))
-        raise InnerTensorError(INNER_NOT_TENSOR.format(where=where, cls=owner.__name__, got=type(value).__name__))
+        raise UnreadableWrapperError(INNER_NOT_TENSOR.format(where=where, cls=owner.__name__, got=type(value).__name__))
 
 
 def _items(container: Any) -> Iterator[tuple[Any, Any]]:
@@ -152,7 +152,7 @@ def _inner_value(value: object, name: str, where: str) -> Any:
     try:
         return getattr(value, name)
     except AttributeError:
-        raise InnerTensorError(INNER_MISSING.format(where=where, cls=type(value).__name__, name=name)) from None
+        raise UnreadableWrapperError(INNER_MISSING.format(where=where, cls=type(value).__name__, name=name)) from None
 
 
 def _giver_of_symbols(inner: dict[str, Any], rank: int, where: str) -> str:

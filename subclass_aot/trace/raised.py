@@ -33,7 +33,14 @@ from types import FrameType
 import torch  # noqa: F401  # for the example above
 
 from subclass_aot._stack import pass_on_interruption, user_line_of
-from subclass_aot.errors import DefinitionError, InnerTensorError, OperatorRuleError, RuleResultError, SubclassAotError
+from subclass_aot.errors import (
+    DefinitionError,
+    InnerTensorError,
+    OperatorRuleError,
+    RuleResultError,
+    SubclassAotError,
+    UnreadableWrapperError,
+)
 from subclass_aot.graph import Retrace
 from subclass_aot.symbols import SizesMustBeKnown
 from subclass_aot.trace.handlers import Abandoned
@@ -101,6 +108,7 @@ def is_of_function(error: BaseException) -> bool:
     """
     pass_on_interruption(error)
     is_refusal = isinstance(error, SubclassAotError) and not isinstance(error, _IN_EAGER_MODE)
+    is_refusal = is_refusal or isinstance(error, UnreadableWrapperError)
     return not is_refusal and not isinstance(error, _OF_NO_FUNCTION)
 
 

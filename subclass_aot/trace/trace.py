@@ -44,7 +44,7 @@ class Attempt:
     values: Looks | None = None
     failure: BaseException | None = None
     options: TraceOptions = TraceOptions()
-    handlers: int = 0
+    handlers: int = dataclasses.field(default_factory=handlers_run)
 
     def after(self, failure: SizesMustBeKnown | Retrace) -> Attempt:
         """Returns what is tried next.
