@@ -76,7 +76,7 @@ _captured: ContextVar[tuple[UserFrame, ...] | None] = ContextVar("captured", def
 def user_line() -> str:
     """Returns the line of the user's that is running, as `file.py:12: the line`; a fixed phrase when there is none."""
     frames = user_frames()
-    return _format_line([frame for frame in frames if not _is_standard(frame[0])] or frames)
+    return _format_line([frame for frame in frames if not is_standard(frame[0])] or frames)
 
 
 def warn(message: str) -> None:
@@ -177,7 +177,7 @@ def _format_line(frames: Sequence[UserFrame]) -> str:
     return f"{file}:{line}: {linecache.getline(file, line).strip()}"
 
 
-def _is_standard(filename: str) -> bool:
+def is_standard(filename: str) -> bool:
     """Returns whether a file is of Python's own library, as `copy.py` is: whoever called it is more to the point."""
     return filename.startswith(_STANDARD_LIBRARY) and "site-packages" not in filename
 

@@ -17,7 +17,7 @@ from subclass_aot import _torch
 from subclass_aot._stack import first_line, warn
 from subclass_aot.backends import BACKENDS, Backend, Compiler
 from subclass_aot.call import Arguments, flatten
-from subclass_aot.errors import TraceError
+from subclass_aot.errors import TextOfHistoryError, TraceError
 from subclass_aot.facts import Modes, difference, facts_of, global_state
 from subclass_aot.guards import (
     MISS,
@@ -390,7 +390,7 @@ class CompiledFunction(Generic[_P, _R]):
         try:
             trace = trace_arguments(self.fn, attempt, self._options.replaced)
         except BaseException as error:
-            if not is_of_function(error):
+            if not is_of_function(error) or isinstance(error, TextOfHistoryError) and attempt.values is None:
                 raise
             raise RunsItself.since(error, name) from None
         options = self._options  # and not `self`, which nothing that is compiled may hold

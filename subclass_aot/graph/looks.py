@@ -51,7 +51,7 @@ from subclass_aot.errors import DataDependentError
 from subclass_aot.graph.generators import States, drawing_from, generators
 from subclass_aot.graph.retrace import Retrace
 from subclass_aot.graph.symint_nodes import reads_size
-from subclass_aot.meta import MetaTensor, unbacked_rule
+from subclass_aot.meta import MetaTensor, texts, unbacked_rule
 from subclass_aot.operators import effects_of, runs_once
 from subclass_aot.passes import communicates, draws, is_backward
 from subclass_aot.symbols import is_symbolic
@@ -75,13 +75,21 @@ class Look:
 
     Attributes:
         leaf: The tensor that was read; None in a signature, where it is the output that is described as `LookedAt`.
-        value: Its value in the call that is traced: a Python value, or a list.
+        value: Its value in the call that is traced: a Python value, or a list; or its text.
         line: Where the program reads it.
+        form: If it reads the text, what a number is formatted by, or "!r" for `repr`. See Note [Texts of tensors].
     """
 
     leaf: Any
     value: Any
     line: str
+    form: str | None = None
+
+    def compared(self, tensor: torch.Tensor) -> Any:
+        """Returns what is compared of a tensor."""
+        if self.form is None:
+            return tensor.tolist()
+        return texts.plain_text(tensor, None if self.form == "!r" else self.form)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -285,6 +285,10 @@ class Recorder(Stream):
     def look(self, leaf: MetaTensor) -> torch.Tensor | None:
         return self.listeners.data_dependent.look(self, leaf)
 
+    def shown(self, leaf: MetaTensor, form: str | None) -> torch.Tensor | None:
+        known = super().shown(leaf, form)
+        return self.listeners.data_dependent.look(self, leaf, text=True, form=form) if known is None else known
+
     def replaced(self, leaf: MetaTensor, other: torch.Tensor) -> MetaTensor:
         return self.listeners.assigned_data.note(self, leaf, other)
 

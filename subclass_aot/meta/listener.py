@@ -103,6 +103,15 @@ class Answers(_torch.dispatch.DispatchMode):
         """
         return None
 
+    def shown(self, leaf: MetaTensor, form: str | None) -> torch.Tensor | None:
+        """Returns the values of a leaf of which a program asks for the text, where they are known or may be read.
+
+        Args:
+            leaf: The leaf.
+            form: What it is formatted by; None for `repr`.
+        """
+        return self.value_of(leaf)
+
     def literal(self, tensor: torch.Tensor) -> torch.Tensor:
         """Notes that a real tensor, which an operator gave, has the same values at each call, and gives it back."""
         return tensor

@@ -17,6 +17,7 @@ from subclass_aot.meta.listener import Answers
 from subclass_aot.meta.other_threads import real_input
 from subclass_aot.meta.spec import Spec, indexed, native_device
 from subclass_aot.meta.storage import Storage
+from subclass_aot.meta.texts import is_asked_for, metadata_text, text_of
 from subclass_aot.missing import noting_getattr
 from subclass_aot.shown_type import show_as
 from subclass_aot.weak import is_weak
@@ -268,6 +269,15 @@ class MetaTensor(torch.Tensor):
     __getattr__ = noting_getattr
 
     def __format__(self, spec: str) -> str:
+        real = real_input(getattr(self, "meta_tag", None))
+        if real is not None:
+            return format(real, spec)
+        if is_asked_for(sys._getframe(1), self):
+            return text_of(self, _shown_type(self), self, spec)
+        stream = _torch.dispatch.current_dispatch_mode()
+        known = stream.value_of(self) if isinstance(stream, Answers) and not self.dim() else None
+        if known is not None:
+            return format(known.item(), spec)
         return format(self.item(), spec) if not self.dim() and spec else torch.Tensor.__format__(self, spec)  # type: ignore[no-untyped-call]
 
     def apply_(self, callable: object) -> Any:
@@ -284,8 +294,9 @@ class MetaTensor(torch.Tensor):
         real = real_input(getattr(self, "meta_tag", None))
         if real is not None:
             return repr(real)
-        grad = ", requires_grad=True" if self.requires_grad else ""
-        return f"MetaTensor({self.meta_spec!r}{grad})".replace("Spec(", "", 1).replace(")", "", 1)
+        if is_asked_for(sys._getframe(1), self):
+            return text_of(self, _shown_type(self), self, None)
+        return metadata_text(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         real = real_input(getattr(self, "meta_tag", None))

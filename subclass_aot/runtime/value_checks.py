@@ -20,7 +20,7 @@ from subclass_aot import _torch
 from subclass_aot.backends import BACKENDS, Backend, BoxedFunction, compiled, example_inputs
 from subclass_aot.codegen import Source
 from subclass_aot.descriptors import Intermediate, LookedAt, Number, OutputDescriptor, describe, descriptor_of
-from subclass_aot.graph import generators
+from subclass_aot.graph import Look, generators
 from subclass_aot.objects import same_constant
 from subclass_aot.operators import effects_of, runs_once
 from subclass_aot.passes import draws, is_symint
@@ -54,7 +54,7 @@ def with_checks(graph: fx.GraphModule, signature: JointSignature, computed: Mapp
     """
     last: dict[fx.Node, fx.Node] = {}
     for position, look in enumerate(signature.assumptions.looks):
-        _after(graph, [computed[LookedAt(position)]], _check_of_look(look.value, position), last)
+        _after(graph, [computed[LookedAt(position)]], _check_of_look(look, position), last)
     for runtime_assert in signature.assumptions.runtime_asserts:
         symints = [computed[Number(symbol)] for symbol in runtime_assert.symints]
         read = [number for number in symints if isinstance(number, fx.Node)]  # others are known by now
@@ -122,10 +122,12 @@ def _after(
     node.meta = {"is_check": True, "stack_trace": last.meta.get("stack_trace", ""), "val": None}
 
 
-def _check_of_look(expected: object, position: int) -> Callable[..., None]:
+def _check_of_look(look: Look, position: int) -> Callable[..., None]:
     """Returns a function of the tensor that was read."""
+    expected = look.value
     source = Source("check_value", "asked", "Compares the value of a tensor with the one that was traced.")
-    source.line("value = asked.tolist()")
+    of_text = None if look.form is None else source.const(look.compared, "text_of")
+    source.line(f"value = {'asked.tolist()' if of_text is None else f'{of_text}(asked)'}")
     if isinstance(expected, bool):
         other = f"value is not {expected}"
     else:

@@ -17,7 +17,7 @@ _TOO_MANY = """The function itself ran: it reads a value that differs from call 
   Its values: {values}
   Each value, or each answer to a query of it, is compiled for on its own, up to values_limit={limit}.
   Instead: say n.item() in place of int(n) or float(n), which can then be a symbol; compute both sides and choose with
-  torch.where; read the value outside; or raise values_limit, if the values are few."""
+  torch.where; read the value, or write the text of it, outside; or raise values_limit, if the values are few."""
 
 _FAILED_ASSERT = """The program says that {runtime_assert}, and in this call {values}.
   Your line:  {line}

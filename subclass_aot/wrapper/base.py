@@ -10,6 +10,7 @@ import torch
 from torch.fx.node import Target
 
 from subclass_aot import _torch
+from subclass_aot.asked import asks_for_text
 from subclass_aot.declaration import Declaration
 from subclass_aot.hooks import hold
 from subclass_aot.missing import note_missing_of
@@ -140,7 +141,7 @@ class WrapperTensor(torch.Tensor):
         return {name: getattr(self, name) for name in self.__wrapper_declaration__.attributes}
 
     def __repr__(self, *, tensor_contents: object = None) -> str:  # type: ignore[override]
-        return describe(self)
+        return describe(self, asks_for_text(sys._getframe(1)))
 
     def _stable_hash_for_caching(self) -> str:
         return stable_hash(self)

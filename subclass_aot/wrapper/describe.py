@@ -11,40 +11,47 @@ from typing import TYPE_CHECKING
 import torch
 
 from subclass_aot import _torch
+from subclass_aot.asked import refuse_history
+from subclass_aot.symbols import is_symbolic
 
 if TYPE_CHECKING:  # which is made with this
     from subclass_aot.wrapper.base import WrapperTensor
 
 
-def describe(wrapper: WrapperTensor) -> str:
+def describe(wrapper: WrapperTensor, of_program: bool = False) -> str:
     """Returns the `repr` of a wrapper: metadata only, so that it is cheap and safe on fake and meta inner tensors too.
 
     Args:
         wrapper: The wrapper.
+        of_program: Whether a program asks for the text: sizes are numbers there, also while it is traced.
 
     Returns:
         Its class, outer metadata, fields and context.
     """
-    parts = [_metadata(wrapper)]
+    parts = [_metadata(wrapper, of_program)]
     for name in wrapper.__tensor_flatten__()[0]:
         inner = getattr(wrapper, name)
-        parts.append(f"{name}={repr(inner) if hasattr(type(inner), '__wrapper_state__') else _metadata(inner)}")
+        is_declared = hasattr(type(inner), "__wrapper_state__")
+        parts.append(f"{name}={describe(inner, of_program) if is_declared else _metadata(inner, of_program)}")
     parts += [
         f"{name}={value!r}"
         for name, value in wrapper.__wrapper_state__().items()
         if name in wrapper.__wrapper_declaration__.fields
     ]
     if wrapper.grad_fn is not None:
+        if of_program:
+            refuse_history(wrapper.grad_fn)
         parts.append(f"grad_fn=<{_torch.autograd.name_of(wrapper.grad_fn)}>")
     elif wrapper.requires_grad:
         parts.append("requires_grad=True")
     return f"{type(wrapper).__name__}({', '.join(parts)})"
 
 
-def _metadata(tensor: torch.Tensor) -> str:
+def _metadata(tensor: torch.Tensor, of_program: bool) -> str:
     dtype = str(tensor.dtype).removeprefix("torch.")
     place = "" if tensor.device.type == "cpu" else f" {tensor.device}"
-    return f"{dtype}[{', '.join(map(str, tensor.shape))}]{place}"
+    sizes = [int(n) if of_program and is_symbolic(n) else n for n in tensor.shape]
+    return f"{dtype}[{', '.join(map(str, sizes))}]{place}"
 
 
 def stable_hash(wrapper: torch.Tensor) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from subclass_aot.graph.listeners.listener import GraphListener
 from subclass_aot.graph.looks import Look, Looks, Recorded, may_be_compared, parts_of
 from subclass_aot.meta import MetaTensor
 from subclass_aot.operators import effects_of
+from subclass_aot.put_back import PutBack
 from subclass_aot.symbols import current_symbols
 
 if TYPE_CHECKING:  # which has this listener
@@ -62,16 +64,28 @@ class DataDependent(GraphListener):
             return self.looks.are_sizes_wanted(func, current_symbols() is not None)
         return self.looks.are_wanted(func, args[0], user_line(), current_symbols() is not None)
 
-    def look(self, recorder: Recorder, leaf: MetaTensor) -> torch.Tensor | None:
-        """Returns the values of a leaf in the call, which others then have to have, too."""
+    def look(
+        self, recorder: Recorder, leaf: MetaTensor, text: bool = False, form: str | None = None
+    ) -> torch.Tensor | None:
+        """Returns the values of a leaf in the call, which others then have to have, too.
+
+        Args:
+            recorder: What records.
+            leaf: The leaf.
+            text: Whether the program has but the text of them.
+            form: What that is formatted by; None for `repr`.
+        """
         if self.looks is None or recorder.phase == "backward":
             return None
         value: torch.Tensor | None = self._value_now(recorder, recorder.node_of(leaf))
-        if value is None or not may_be_compared(value):
+        if value is None or not text and not may_be_compared(value):
             return None
         with recorder:  # what is compared at each call is the value as it is now
             asked = torch.ops.aten.clone.default(leaf)
-        self.looks.found.append(Look(asked, value.tolist(), user_line()))
+        look = Look(asked, None, user_line(), form if form is not None else "!r" if text else None)
+        with PutBack(partial(torch.set_default_dtype, torch.get_default_dtype())):
+            torch.set_default_dtype(recorder.default_dtype)  # which is set where a call compares it
+            self.looks.found.append(dataclasses.replace(look, value=look.compared(value)))
         return value
 
     def _value_now(self, recorder: Recorder, node: fx.Node) -> Any:

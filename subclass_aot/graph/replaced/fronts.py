@@ -6,6 +6,7 @@ See Note [Plain subclasses].
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -15,7 +16,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot.graph.recorder import Recorder
-from subclass_aot.meta import MetaTensor
+from subclass_aot.meta import MetaTensor, texts
 from subclass_aot.put_back import PutBack
 
 _aten = torch.ops.aten
@@ -106,10 +107,18 @@ def _data_replaced(recorder: Recorder, tensor: Any, value: torch.Tensor) -> Any:
 
 
 def _repr(recorder: Recorder, tensor: Any, *args: object, **kwargs: object) -> Any:
+    """Makes the text of a front. See Note [Texts of tensors]."""
     leaf = _torch.plain_subclasses.leaf_of(tensor)
     if leaf is tensor:
         return NotImplemented
-    return repr(leaf).replace(MetaTensor.__name__, type(tensor).__name__, 1)
+    if texts.is_asked_for(sys._getframe(1), leaf):
+        return texts.text_of(leaf, type(tensor), tensor, None)
+    return texts.metadata_text(leaf).replace(MetaTensor.__name__, type(tensor).__name__, 1)
+
+
+def as_object(recorder: Recorder, tensor: Any, form: str) -> Any:
+    """Formats a front, of which `_repr` makes the text: torch writes the number into that of a plain `Tensor` alone."""
+    return object.__format__(tensor, form) if _torch.plain_subclasses.is_front(tensor) else NotImplemented
 
 
 def _deepcopy(recorder: Recorder, tensor: Any, memo: dict[int, Any]) -> Any:
@@ -126,7 +135,7 @@ def _deepcopy(recorder: Recorder, tensor: Any, memo: dict[int, Any]) -> Any:
 
 _OF_MEMORY = (
     "tolist", "untyped_storage", "data_ptr", "apply_", "__dlpack__", "__dlpack_device__", "__reduce_ex__", "numpy",
-    "__array__", "__format__",
+    "__array__",
 )  # fmt: skip
 
 _tensor: Any = torch.Tensor  # whose properties are functions of torch
@@ -136,6 +145,7 @@ FRONTS: dict[Any, Callable[..., Any]] = {
     _tensor.grad.__get__: _gradient,
     _tensor.data.__set__: _data_replaced,
     torch.Tensor.__repr__: _repr,
+    torch.Tensor.__format__: as_object,
     torch.Tensor.__deepcopy__: _deepcopy,
 }
 """What is called in place of functions of torch, with the recorder as first argument."""

@@ -66,9 +66,11 @@ def test_data_is_not_replaced() -> None:
 
 
 def test_they_say_their_class() -> None:
-    found = []
-    run(lambda x: found.append(repr(x)) or x + 1, of_class(Tag, False))
-    assert found == ["Tag([3, 4], float32, cpu)"]
+    found: list[str] = []
+    x = of_class(Tag, False)
+    expected = repr(x)
+    run(lambda x: found.append(repr(x)) or x + 1, x)
+    assert set(found) == {expected} and expected.startswith("Tag([[")
 
 
 class Copied(Tag):
