@@ -17,7 +17,7 @@ from subclass_aot.aliasing import autograd_base
 from subclass_aot.call.data_access import refuse_unknown_parts
 from subclass_aot.call.modules import new_modules, places_of
 from subclass_aot.call.places import ArgumentPlace, HeldPlace, ModulePlace, Place
-from subclass_aot.call.pytree import flatten_around_tensor_keys, has_tensor_keys, keys_of, path_of, reached_twice
+from subclass_aot.call.pytree import flatten_but_for_whole, is_whole, keys_of, path_of, reached_twice
 from subclass_aot.errors import TraceError
 from subclass_aot.flatten import FlattenPlan
 from subclass_aot.objects import AccessPath, Holder, Objects, parts_of
@@ -83,7 +83,7 @@ class Arguments:
             PlanError: What the call reaches cannot be read.
             TraceError: A tensor is sparse, or has another layout without strides.
         """
-        leaves, treespec = flatten_around_tensor_keys((args, kwargs))
+        leaves, treespec = flatten_but_for_whole((args, kwargs))
         objects = Objects(extras=partial(extras_of, with_grad=with_grad), changing=changing)
         found = Arguments._walk(leaves, treespec, (*parts_of(fn), *keys_of(treespec)), objects)
         twice = reached_twice((args, kwargs), objects)
@@ -174,8 +174,8 @@ class Arguments:
 
     @property
     def flatten(self) -> Callable[[Any], tuple[list[Any], optree.PyTreeSpec]] | None:
-        """The function that flattens arguments of calls like this one, if tensors are keys among them; else None."""
-        return flatten_around_tensor_keys if any(map(has_tensor_keys, self.leaves)) else None
+        """The function that flattens arguments of calls like this one, where some leaves have parts; else None."""
+        return flatten_but_for_whole if any(map(is_whole, self.leaves)) else None
 
     def parameters_first(self) -> Arguments:
         """Puts parameters first, then buffers, then what else there is: the order of AOTAutograd's joint graphs."""
@@ -293,6 +293,7 @@ class Arguments:
             before = self.ids or map(id, (*self.values, *self.views))
             ids = {number: id(new) for number, new in zip(before, values, strict=True)}
             self.objects.put(own, lambda holder: values[self.position_of(holder)], stand_ins, ids)
+            self.objects.forget_rebuilt()
             leaves = [self.objects.with_other_ids(leaf, ids) for leaf in leaves]
             call: Any = optree.tree_unflatten(self.treespec, leaves)
             yield call

@@ -10,7 +10,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot.objects import Objects, refuse_key
-from subclass_aot.tables import is_object
+from subclass_aot.tables import has_vars, is_object
 
 NAMESPACE = _torch.modules.PYTREE_NAMESPACE
 """The optree namespace: what torch knows as a pytree is one here; `torch.utils._pytree.register_pytree_node` adds
@@ -22,17 +22,19 @@ def flatten(tree: Any) -> tuple[list[Any], optree.PyTreeSpec]:
     return optree.tree_flatten(tree, none_is_leaf=True, namespace=NAMESPACE)
 
 
-def flatten_around_tensor_keys(tree: Any) -> tuple[list[Any], optree.PyTreeSpec]:
-    """Returns the same, but a dict in which tensors are keys is a leaf: as an object of the call, it is walked.
+def flatten_but_for_whole(tree: Any) -> tuple[list[Any], optree.PyTreeSpec]:
+    """Returns the same, but what is more than its parts is a leaf: as an object of the call, it is walked."""
+    return optree.tree_flatten(tree, is_whole, none_is_leaf=True, namespace=NAMESPACE)
+
+
+def is_whole(value: object) -> bool:
+    """Returns whether a container is more than its parts: tensors are keys of it, or it is a tuple with attributes.
 
     Two structures with such keys cannot be compared, and in a trace the keys are other tensors.
     """
-    return optree.tree_flatten(tree, has_tensor_keys, none_is_leaf=True, namespace=NAMESPACE)
-
-
-def has_tensor_keys(value: object) -> bool:
-    """Returns whether tensors are keys of a dict."""
-    return isinstance(value, dict) and any(isinstance(key, torch.Tensor) for key in value)
+    if isinstance(value, dict):
+        return any(isinstance(key, torch.Tensor) for key in value)
+    return isinstance(value, tuple) and type(value) is not tuple and has_vars(type(value))
 
 
 def path_of(accessor: optree.PyTreeAccessor) -> str:
@@ -65,7 +67,7 @@ def reached_twice(call: tuple[tuple[Any, ...], dict[str, Any]], objects: Objects
     Returns:
         Where, by their ids.
     """
-    whole = set(map(id, flatten_around_tensor_keys(call)[0]))  # lists and dicts of a user's class are not copied
+    whole = set(map(id, flatten_but_for_whole(call)[0]))  # lists and dicts of a user's class are not copied
     seen: set[int] = set()  # by ids, and of tuples, too: these are no copies, but lists in them are
     found: dict[int, str] = {}
     todo = [(x, name) for x, name in zip(call, ("args", "kwargs"), strict=True) if x]

@@ -48,7 +48,7 @@ class ObjectReader:
         is_tensor, is_function = isinstance(value, torch.Tensor), isinstance(value, types.FunctionType)
         if not is_tensor:
             self._found.append(Fact(path, Kind.CLASS, Code.of(value if is_function else type(value)), of_call, label))
-        is_bare = holder.is_bare and path not in self._written
+        is_bare = holder.is_bare and path not in self._written or holder.is_value
         if isinstance(value, torch.nn.Module) or is_bare and not is_function and not is_tensor:
             self._found.append(Fact(path, Kind.IDENTITY, Itself(value), of_call, label))
         limit = Table.limit_of(value)
@@ -135,9 +135,7 @@ class ObjectReader:
                 self._node(f"{path}()", node.target, of_call, within)
             case nodes.TupleAt():
                 found = Code.of(node.cls)
-                is_method = node.cls is types.MethodType
-                steps = (".__self__", ".__func__") if is_method else [f"[{i}]" for i in range(len(node.parts))]
-                for step, part in zip(steps, node.parts, strict=True):
+                for step, part in zip(nodes.steps_of(node.cls, len(node.parts)), node.parts, strict=True):
                     self._node(path + step, part, of_call, within)
         self._found.append(Fact(path, kind, found, of_call, within))
 

@@ -25,7 +25,7 @@ from subclass_aot.facts.fact import (
     Told,
     Value,
 )
-from subclass_aot.tables import vars_of_number
+from subclass_aot.tables import has_vars
 from subclass_aot.weak import is_weak
 
 _QUIET = frozenset(
@@ -256,7 +256,7 @@ def text_of(value: object) -> str:
     if is_weak(value) or hasattr(type(value), "__next__"):  # its state changes, and does not count
         return f"{type(value).__name__} at {id(value):#x}"
     text = repr(value)
-    if vars_of_number(value):
+    if has_vars(type(value)) and vars(value):
         text += f" with {vars(value)}"
     if len(text) < 80:
         return text

@@ -8,7 +8,7 @@ from collections import Counter, deque
 from typing import Any
 
 from subclass_aot._stack import pass_on_interruption
-from subclass_aot.tables import ATOMS, Table, object_tables, vars_of_number
+from subclass_aot.tables import ATOMS, Table, has_vars, object_tables
 from subclass_aot.weak import is_weak
 
 
@@ -23,7 +23,7 @@ def same_constant(a: Any, b: Any) -> bool:
         return False
     # The `==` of a number's or a text's class does not see attributes beside it.
     beside = getattr(a, "__dict__", None) or getattr(b, "__dict__", None)
-    if beside and not _same_vars(vars_of_number(a), vars_of_number(b)):
+    if beside and has_vars(type(a)) and not _same_vars(vars(a), vars(b)):
         return False
     if isinstance(a, tuple | list):
         return len(a) == len(b) and all(map(same_constant, a, b))
@@ -78,10 +78,11 @@ def may_change(value: Any) -> bool:
     """Returns whether a value may become another one and stay the same object."""
     if type(value) in ATOMS or is_weak(value) or is_compared_by_identity(value):
         return False
+    if has_vars(type(value)):
+        return True
     if isinstance(value, tuple):
         return any(map(may_change, value))
-    is_number_with_attributes = vars_of_number(value) is getattr(value, "__dict__", None)
-    if type(value).__hash__ is None or is_number_with_attributes:
+    if type(value).__hash__ is None:
         return True
     compares_itself = "__eq__" in {name for cls in type(value).__mro__[:-1] for name in vars(cls)}
     return compares_itself and bool(getattr(value, "__dict__", None)) and bool(object_tables(value))

@@ -74,6 +74,11 @@ class Holder:
         return self.access_path.start.holder if isinstance(self.access_path.start, Entry) else None
 
     @property
+    def is_value(self) -> bool:
+        """True if it is a number or a text with slots: what it is beside these, only it has."""
+        return isinstance(self.value, int | float | complex | str | bytes | frozenset)
+
+    @property
     def is_bare(self) -> bool:
         """True if it is an object that holds nothing: a program may use it for what it is."""
         return type(self.value) not in CONTAINERS and not any(entries for _, entries in self.tables)

@@ -1,16 +1,24 @@
-"""Nodes, which a walk notes for each value that it meets: one of a few kinds."""
+"""Nodes, which a walk notes for each value that it meets: one of a few kinds.
+
+Note [Attributes of values]
+~~~~~~~~~~~~~~~~~~~~~~~~~~~
+A user's class may derive from `tuple`, `int`, `float`, `str` and the like, and its objects have attributes then. Such
+an object cannot change but for these, so it is a `TupleAt` of what it is, the elements or the number, and of its
+`__dict__`. That is an object of the walk, like any dict. A tuple that is rebuilt gets the very dict of the one that
+it stands for, so what is put on either is on both.
+"""
 
 from __future__ import annotations
 
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from subclass_aot.objects.comparisons import may_change
-from subclass_aot.tables import ATOMS
+from subclass_aot.tables import ATOMS, has_vars
 from subclass_aot.weak import is_weak
 
 
@@ -39,7 +47,8 @@ class ObjectAt:
 class TupleAt:
     """A tuple of any class by what it holds, or a method by its object and its function.
 
-    It cannot change, and is rebuilt where something inside does.
+    So is a number or a text that has attributes. See Note [Attributes of values]. It cannot change, and is rebuilt
+    where something inside does.
     """
 
     value: Any
@@ -119,10 +128,41 @@ def with_other_ids(value: Any, ids: Mapping[int, int]) -> Any:
     return value
 
 
+_VALUES: dict[type, Callable[[Any], Any]] = {
+    int: int.__int__, float: float.__float__, complex: complex.__complex__, str: str.__str__,
+    bytes: lambda value: bytes.__getitem__(value, slice(None)),
+    frozenset: lambda value: frozenset(frozenset.__iter__(value)),
+}  # fmt: skip
+
+
+def value_of(value: Any) -> Any:
+    """Returns a number or a text without attributes, of Python's own class; what its class defines is not called."""
+    return next(plain(value) for base, plain in _VALUES.items() if isinstance(value, base))
+
+
+def steps_of(cls: type, count: int) -> list[str]:
+    """Returns how to get from what a `TupleAt` stands for to each of its parts."""
+    if cls is types.MethodType:
+        return [".__self__", ".__func__"]
+    if not has_vars(cls):
+        return [f"[{i}]" for i in range(count)]
+    return [*([f"[{i}]" for i in range(count - 1)] if issubclass(cls, tuple) else [""]), ".__dict__"]
+
+
+def _with_vars(cls: Any, *parts: Any) -> Any:
+    """Makes a value with attributes, of what it is and of its `__dict__`, without the constructor of its class."""
+    base: Any = next(base for base in (tuple, *_VALUES) if issubclass(cls, base))
+    made = base.__new__(cls, parts[:-1] if base is tuple else parts[0])
+    object.__setattr__(made, "__dict__", parts[-1])
+    return made
+
+
 def make_tuple(cls: type, parts: Iterable[Any]) -> Any:
-    """Makes a tuple of any class, or a method, from what it holds."""
+    """Makes what a `TupleAt` stands for, from its parts."""
     if cls is tuple:
         return tuple(parts)
+    if has_vars(cls):
+        return _with_vars(cls, *parts)
     if cls is types.MethodType:
         owner, function = parts  # as a walk notes them; the constructor has them the other way round
         return types.MethodType(function, owner)

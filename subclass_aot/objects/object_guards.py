@@ -24,9 +24,9 @@ from subclass_aot.objects.comparisons import (
     same_keys,
 )
 from subclass_aot.objects.holders import Entries, Holder
-from subclass_aot.objects.nodes import Node, NumberAt, ObjectAt, TensorAt, TupleAt, ValueAt, WeakAt, sized
+from subclass_aot.objects.nodes import Node, NumberAt, ObjectAt, TensorAt, TupleAt, ValueAt, WeakAt, sized, value_of
 from subclass_aot.objects.walk import Objects
-from subclass_aot.tables import HOOKS, UNSEEN, Table
+from subclass_aot.tables import HOOKS, UNSEEN, Table, has_vars
 from subclass_aot.weak import REFERENT, is_weak, referent
 
 _ABSENT = object()
@@ -162,6 +162,8 @@ class ObjectGuards:
                 if node.cls is types.MethodType:
                     self.node(f"{name}.__self__", node.parts[0])
                     self.node(f"{name}.__func__", node.parts[1])
+                elif has_vars(node.cls):
+                    self.with_vars(name, node)
                 else:
                     self.unpacked(name, list(node.parts))
             case WeakAt():
@@ -169,6 +171,20 @@ class ObjectGuards:
                 self.node(self.referent(name, node.target), node.target)
             case ObjectAt():
                 self.object(name, node)
+
+    def with_vars(self, name: str, node: TupleAt) -> None:
+        """Compares a tuple, a number or a text with attributes."""
+        *parts, attributes = node.parts
+        hint = name if name.isidentifier() else "value"
+        if issubclass(node.cls, tuple):
+            self.unpacked(name, parts, hint)
+        else:
+            local = self.source.fresh(f"{hint}_plain")
+            self.source.line(f"{local} = {self.source.const(value_of, 'value_of')}({name})")
+            self.node(local, parts[0])
+        local = self.source.fresh(f"{hint}_attributes")
+        self.source.line(f"{local} = {name}.__dict__")
+        self.node(local, attributes)
 
     def referent(self, reference: str, target: Node) -> str:
         """Gets what a weak reference leads to into a local."""
@@ -190,7 +206,8 @@ class ObjectGuards:
         holder = self.objects.holders[node.position]
         is_module = isinstance(holder.value, torch.nn.Module)
         is_function = isinstance(holder.value, types.FunctionType)
-        if is_module or is_function or holder.is_bare and holder.path not in self.written:
+        is_bare = holder.is_bare and holder.path not in self.written
+        if is_module or is_function or is_bare or holder.is_value:
             self.source.refuse_if(f"{name} is not {self.source.const(holder.value, holder.path)}")
             if not is_module and node.position not in self._locals:  # `pinned` walks modules
                 self.holder(self.source.const(holder.value, holder.path), node.position)

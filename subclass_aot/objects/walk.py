@@ -36,6 +36,7 @@ from subclass_aot.objects.nodes import (
     is_replaced,
     make_tuple,
     sized,
+    value_of,
     with_other_ids,
 )
 from subclass_aot.objects.untracked_state import NotStepped, generators, is_stepped, refuse_changed, state_of
@@ -47,9 +48,9 @@ from subclass_aot.tables import (
     Reached,
     Table,
     extras_of,
+    has_vars,
     stands_for_another,
     tables_of,
-    vars_of_number,
 )
 from subclass_aot.weak import REFERENT, is_weak, make_weak, referent, weak_kind
 
@@ -66,9 +67,6 @@ _TOO_MANY = """{path}: more than {limit} Python objects are reached from here.
 
 _IN_KEY = """{path}: a key is a tuple that holds tensors. Looking one up reads values of tensors.
   Instead: use a list of pairs, or keys that are strings."""
-
-_ON_NUMBER = """{path}: a tensor is an attribute of a {kind}, and no other one can stand in for it there.
-  Instead: pass the tensor as an argument of its own, or keep it in an attribute of an ordinary object."""
 
 _IN_SET = """{path}: a set that holds tensors. It has no order that is the same in each process.
   Instead: pass a list, or a dict of tensors by name."""
@@ -92,6 +90,7 @@ class Objects:
         identities: Tensors that the objects may know by their ids, by these.
         named: Objects of the call that are the same at each, by their paths.
         reached: The positions of classes, and of their methods that may run.
+        with_vars: Values with attributes, and how to get to them, by their ids. See Note [Attributes of values].
     """
 
     # More than ten attributes: four tables of what was found, two of where the walk is, and its options.
@@ -116,9 +115,11 @@ class Objects:
         self._position: dict[int, int] = {}
         self._later: deque[int] = deque()
         self._holding_tensors = 0
+        self._rebuilt: dict[int, Any] = {}
         self._module_name: str | None = None
         self._may_run = Reached()
         self.reached: list[int] = []
+        self.with_vars: dict[int, tuple[Any, AccessPath]] = {}
 
     @property
     def modules(self) -> list[tuple[str, torch.nn.Module]]:
@@ -229,13 +230,26 @@ class Objects:
             return TensorAt(number)
         if isinstance(value, tuple):
             parts = tuple(self._node(x, f"{path}[{i}]", access_path.then(i), pinned) for i, x in enumerate(value))
+            if kind is not tuple and has_vars(kind):
+                return self._with_vars(value, parts, path, access_path, pinned)
             return TupleAt(value, parts) if any(map(_is_more, parts)) else ValueAt(value)
         if kind is types.MethodType:  # Python makes one at each access: it is what its object and its function are
             owner = self._node(value.__self__, f"{path}.__self__", access_path.then("__self__"), pinned)
             function = self._node(value.__func__, path, access_path.then("__func__"), pinned)
             both_known = isinstance(owner, ValueAt) and isinstance(function, ValueAt)
             return ValueAt(value) if both_known else TupleAt(value, (owner, function))
+        if has_vars(kind):
+            return self._with_vars(value, (ValueAt(value_of(value)),), path, access_path, pinned)
         return self._object(value, path, access_path, pinned)
+
+    def _with_vars(
+        self, value: Any, parts: tuple[Node, ...], path: str, access_path: AccessPath, pinned: bool
+    ) -> TupleAt:
+        """Notes a tuple, a number or a text with attributes. See Note [Attributes of values]."""
+        self.with_vars.setdefault(id(value), (value, access_path))
+        self._reach_classes(type(value))
+        attributes = self._node(value.__dict__, f"{path}.__dict__", access_path.then("__dict__"), pinned)
+        return TupleAt(value, (*parts, attributes))
 
     def _object(self, value: Any, path: str, access_path: AccessPath, pinned: bool) -> Node:
         """Notes an object: by its position, if it holds others or may change."""
@@ -252,9 +266,6 @@ class Objects:
             tables = [table for table in tables if table.kind not in HOOKS]
         if not tables:
             self.watch(path, value)
-            for name, x in vars_of_number(value).items():
-                if isinstance(x, torch.Tensor):
-                    raise PlanError(_ON_NUMBER.format(path=f"{path}.{name}", kind=kind.__name__))
             return ValueAt(value, NotStepped(value, path) if is_stepped(value) else None)
         if len(self.holders) - self._holding_tensors >= LIMIT:
             parent = access_path.start.holder if isinstance(access_path.start, Entry) else None
@@ -335,6 +346,10 @@ class Objects:
                 elif isinstance(holder.value, torch.nn.Module):
                     self._put_what_was_walked(vars(holder.value), entries)
 
+    def forget_rebuilt(self) -> None:
+        """Forgets the tuples that were made of other tensors: next time they are made of yet others."""
+        self._rebuilt.clear()
+
     def _put_what_was_walked(self, attributes: dict[str, Any], entries: Entries) -> None:
         """Puts objects back that another thread has exchanged since the walk, as pickling a recurrent layer may."""
         for key, node in entries:
@@ -376,8 +391,15 @@ class Objects:
                 return values[node.number]
             case NumberAt():
                 return values[node.number].size(0)
+            case TupleAt() if not is_replaced(node):
+                return node.value
             case TupleAt():
-                return make_tuple(node.cls, [self._built(part, values, stand_ins) for part in node.parts])
+                known = self._rebuilt.get(id(node.value))
+                if known is None:
+                    known = make_tuple(node.cls, [self._built(part, values, stand_ins) for part in node.parts])
+                    if has_vars(node.cls):  # a program may see whether two are one
+                        self._rebuilt[id(node.value)] = known
+                return known
             case ObjectAt():
                 return self.holders[node.position].value
             case WeakAt():

@@ -29,7 +29,7 @@ from subclass_aot.outcome.recipes import (
     Tuple,
     Weak,
 )
-from subclass_aot.tables import Table
+from subclass_aot.tables import Table, has_vars
 from subclass_aot.weak import REFERENT, referent
 
 
@@ -77,6 +77,7 @@ class _Writer:
         self.results = results
         self.objects: list[str] = []
         self.new: dict[int, str] = {}
+        self.with_vars: dict[int, str] = {}
         self.named: Mapping[str, object] = {}
 
     def write(self) -> str:
@@ -183,7 +184,12 @@ class _Writer:
                 if recipe.cls is tuple:
                     return parts
                 make = self.source.const(functools.partial(nodes.make_tuple, recipe.cls), recipe.cls.__name__)
-                return f"{make}({parts})"
+                if not has_vars(recipe.cls):
+                    return f"{make}({parts})"
+                if id(recipe) not in self.with_vars:  # a program may see whether two are one
+                    local = self.with_vars[id(recipe)] = self.source.fresh(recipe.cls.__name__)
+                    self.source.line(f"{local} = {make}({parts})")
+                return self.with_vars[id(recipe)]
             case Identity():
                 return f"id({self.expression(recipe.of)})"
             case Weak():

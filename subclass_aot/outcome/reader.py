@@ -11,7 +11,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot.errors import DataDependentError, MutationError, TraceError
-from subclass_aot.objects import AccessPath, Entry, Holder, NotStepped, Objects, same_constant
+from subclass_aot.objects import AccessPath, Entry, Holder, NotStepped, Objects, nodes, same_constant
 from subclass_aot.outcome.recipes import (
     Change,
     Given,
@@ -27,7 +27,7 @@ from subclass_aot.outcome.recipes import (
 )
 from subclass_aot.shown_type import builtin_of
 from subclass_aot.symbols import is_symbolic
-from subclass_aot.tables import HOOKS, Table, can_be_made, extras_of, is_object, object_tables
+from subclass_aot.tables import HOOKS, Table, can_be_made, extras_of, has_vars, is_object, object_tables
 from subclass_aot.weak import is_weak, referent, weak_kind
 
 _NEW_PARAMETER = """{path}: the function assigns another parameter here.
@@ -187,7 +187,7 @@ class Reader:
         position = self.seen.position_of(value)
         if position is not None:  # it stays that object, and what changed in it is among the changes
             return Given(self.object_at(position))
-        if isinstance(value, tuple):
+        if isinstance(value, tuple) or has_vars(type(value)):
             return self._tuple(value, path)
         if id(value) in self._made:
             known = self._made[id(value)][1]
@@ -235,9 +235,34 @@ class Reader:
             raise TraceError(_CALLBACK.format(path=path))
         return Weak(target, weak_kind(value))
 
-    def _tuple(self, value: tuple[Any, ...], path: str) -> Recipe:
+    def _tuple(self, value: Any, path: str) -> Recipe:
+        if has_vars(type(value)):
+            return self._with_vars(value, path)
         parts = tuple(self.recipe(x, f"{path}[{i}]") for i, x in enumerate(value))
         return Literal(value) if all(isinstance(p, Literal) for p in parts) else Tuple(type(value), parts)
+
+    def _with_vars(self, value: Any, path: str) -> Recipe:
+        """Returns how a tuple, a number or a text with attributes is made. One of the call stays that object."""
+        known, access_path = self.seen.with_vars.get(id(value), (None, None))
+        if known is value:
+            return Given(self.at(self._reached(access_path, path)))
+        made, recipe = self._made.get(id(value), (None, None))
+        if made is value:
+            if recipe is None:
+                raise TraceError(_IN_ITSELF.format(path=path, kind=type(value).__name__))
+            return recipe
+        if value in self.older and not isinstance(value, tuple):
+            return Literal(value)
+        self._made[id(value)] = value, None
+        is_tuple = isinstance(value, tuple)
+        parts = (
+            [self.recipe(x, f"{path}[{i}]") for i, x in enumerate(value)]
+            if is_tuple
+            else [Literal(nodes.value_of(value))]
+        )
+        recipe = Tuple(type(value), (*parts, self.recipe(value.__dict__, f"{path}.__dict__")))
+        self._made[id(value)] = value, recipe
+        return recipe
 
     def _registered(self, value: Any, path: str) -> Recipe:
         """Returns how an object is made that torch's pytree flattens."""
@@ -291,16 +316,15 @@ class Reader:
         )
         return self.recipe(key, f"a key of {path}") if made else Literal(key)
 
-    def _found(self, key: object, holder: Holder) -> Any:
+    def _found(self, key: object, path: str) -> Any:
         """Returns how a later call finds the key at which an object stands: a tensor or an object is another one then.
 
         Args:
             key: The key, as the traced function sees it.
-            holder: What stands there.
+            path: What errors call the object that has the key.
         """
         if type(key) is str:
             return key
-        path = self.seen.holders[holder.parent].path if holder.parent is not None else holder.path
         recipe = self._key(key, path)
         return recipe.value if isinstance(recipe, Literal) else recipe
 
@@ -313,13 +337,20 @@ class Reader:
             if isinstance(holder.value, torch.nn.Module):  # it is the same at each call, wherever it was met
                 paths = [path for path, part in self.seen.named.items() if part is holder.value]
                 access_path = self.seen.access_path_to(holder.value, *paths[:1] or [""])
-            start = access_path.start
-            if isinstance(start, Entry):
-                start = start._replace(holder=self.object_at(start.holder), key=self._found(start.key, holder))
-                access_path = access_path._replace(start=start)
+            parent = self.seen.holders[holder.parent].path if holder.parent is not None else holder.path
+            access_path = self._reached(access_path, parent)
             known = self._given[position] = len(self.objects)
             self.objects.append(access_path)
         return known
+
+    def _reached(self, access_path: AccessPath, parent: str) -> AccessPath:
+        """Returns how generated code gets to an object, by way of those objects that it gets to before."""
+        start = access_path.start
+        if not isinstance(start, Entry):
+            return access_path
+        return access_path._replace(
+            start=start._replace(holder=self.object_at(start.holder), key=self._found(start.key, parent))
+        )
 
     def changes(self) -> Iterator[tuple[Holder, Change]]:
         """Yields what stands elsewhere in the objects of the call, or is another than before."""

@@ -3,10 +3,10 @@
 from subclass_aot.tables.classes import ATOMS as ATOMS
 from subclass_aot.tables.classes import CONTAINERS as CONTAINERS
 from subclass_aot.tables.classes import can_be_made as can_be_made
+from subclass_aot.tables.classes import has_vars as has_vars
 from subclass_aot.tables.classes import is_object as is_object
 from subclass_aot.tables.classes import object_tables as object_tables
 from subclass_aot.tables.classes import stands_for_another as stands_for_another
-from subclass_aot.tables.classes import vars_of_number as vars_of_number
 from subclass_aot.tables.of_thread import tables_of_this_thread as tables_of_this_thread
 from subclass_aot.tables.reached import Reached as Reached
 from subclass_aot.tables.table import HOOKS as HOOKS

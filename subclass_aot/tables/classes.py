@@ -8,12 +8,11 @@ import enum
 import types
 import weakref
 from collections import OrderedDict, defaultdict, deque
-from typing import Any
 
 import torch
 
 from subclass_aot import _torch
-from subclass_aot.tables.owners import MACHINERY, is_users
+from subclass_aot.tables.owners import MACHINERY, is_machinery, is_users
 from subclass_aot.tables.table import HEAP_TYPE, Table
 
 CONTAINERS = (list, dict, set, deque, OrderedDict, defaultdict)
@@ -47,7 +46,9 @@ def object_tables(value: object) -> list[Table]:
 
 def _class_tables(cls: type) -> tuple[Table, ...]:
     """Returns the tables of all objects of a class, the one of its elements first."""
-    if not is_data(cls):
+    slots = _slots_of(cls)
+    has_slots = bool(slots) and _is_value(cls) and not is_machinery(cls.__module__ or "")
+    if not is_data(cls) and not has_slots:
         return ()
     tables = []
     if issubclass(cls, dict):
@@ -58,7 +59,6 @@ def _class_tables(cls: type) -> tuple[Table, ...]:
         tables.append(Table("members"))
     if cls.__dictoffset__:
         tables.append(Table("attributes"))
-    slots = _slots_of(cls)
     if slots:
         tables.append(Table("slots", slots))
     return tuple(tables)
@@ -101,10 +101,23 @@ def is_object(key: object) -> bool:
     return type(key) not in ATOMS and not isinstance(key, torch.Tensor) and bool(object_tables(key))
 
 
-def vars_of_number(value: object) -> dict[str, Any]:
-    """Returns the attributes of a value whose class is a number's or a text's, with attributes beside it."""
-    is_one = isinstance(value, _NUMBERS) and not isinstance(value, enum.Enum)
-    return getattr(value, "__dict__", {}) if is_one else {}
+def has_vars(cls: type) -> bool:
+    """Returns whether objects of a class are tuples, numbers or texts that have attributes beside what they are.
+
+    Such an object is walked as what it is, and its `__dict__` as the dict that it is. See Note [Attributes of values].
+    """
+    found = _has_vars.get(cls)
+    if found is None:
+        is_one = _is_value(cls) and bool(cls.__dictoffset__) and not _slots_of(cls)
+        found = _has_vars[cls] = is_one and not is_machinery(cls.__module__ or "")
+    return found
+
+
+def _is_value(cls: type) -> bool:
+    return issubclass(cls, (tuple, *_NUMBERS)) and not issubclass(cls, enum.Enum)
+
+
+_has_vars: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictionary()
 
 
 def stands_for_another(value: object) -> bool:

@@ -9,10 +9,11 @@ import types
 from collections import OrderedDict, UserDict, defaultdict, deque
 from typing import Any
 
+import numpy
 import pytest
 import torch
 
-from subclass_aot.tables import can_be_made, is_object, object_tables, stands_for_another, vars_of_number
+from subclass_aot.tables import Table, can_be_made, has_vars, is_object, object_tables, stands_for_another
 from subclass_aot.tables.owners import is_machinery
 
 
@@ -133,15 +134,20 @@ def test_which_keys_are_objects(key: object, found: bool) -> None:
     assert is_object(key) is found
 
 
-def test_attributes_of_numbers() -> None:
-    number: Any = Number(3)
-    assert vars_of_number(number) == {} == vars_of_number(3)
-    number.unit = "cm"
-    assert vars_of_number(number) == {"unit": "cm"}
-    plain: Any = Plain()
-    plain.unit = "cm"
-    assert vars_of_number(plain) == {}, "those are a table of the object"
-    assert vars_of_number(Colour.RED) == {}, "the members of an enum have a name and a value there, always the same"
+@pytest.mark.parametrize(
+    ("cls", "has"),
+    [(Number, True), (type("Pair", (tuple,), {}), True), (type("Word", (str,), {}), True), (Plain, False),
+     (Colour, False), (int, False), (tuple, False), (frozenset, False), (torch.Size, False), (numpy.float64, False),
+     (type("Slotted", (str,), {"__slots__": ("unit",)}), False), (torch.nn.utils.rnn.PackedSequence, False)],
+    ids=lambda x: getattr(x, "__name__", x),
+)  # fmt: skip
+def test_values_that_have_attributes(cls: type, has: bool) -> None:
+    assert has_vars(cls) is has
+
+
+def test_slots_of_a_value_are_a_table() -> None:
+    word: Any = type("Slotted", (str,), {"__slots__": ("unit",), "__module__": "mine"})("a")
+    assert object_tables(word) == [Table("slots", ("unit",))]
 
 
 def test_what_stands_for_a_function() -> None:
