@@ -135,7 +135,7 @@ _VALUES: dict[type, Callable[[Any], Any]] = {
 }  # fmt: skip
 
 
-def value_of(value: Any) -> Any:
+def value_of(value: object) -> Any:
     """Returns a number or a text without attributes, of Python's own class; what its class defines is not called."""
     return next(plain(value) for base, plain in _VALUES.items() if isinstance(value, base))
 
@@ -149,7 +149,7 @@ def steps_of(cls: type, count: int) -> list[str]:
     return [*([f"[{i}]" for i in range(count - 1)] if issubclass(cls, tuple) else [""]), ".__dict__"]
 
 
-def _with_vars(cls: Any, *parts: Any) -> Any:
+def _with_vars(cls: type, *parts: object) -> Any:
     """Makes a value with attributes, of what it is and of its `__dict__`, without the constructor of its class."""
     base: Any = next(base for base in (tuple, *_VALUES) if issubclass(cls, base))
     made = base.__new__(cls, parts[:-1] if base is tuple else parts[0])

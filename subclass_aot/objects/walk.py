@@ -243,7 +243,7 @@ class Objects:
         return self._object(value, path, access_path, pinned)
 
     def _with_vars(
-        self, value: Any, parts: tuple[Node, ...], path: str, access_path: AccessPath, pinned: bool
+        self, value: object, parts: tuple[Node, ...], path: str, access_path: AccessPath, pinned: bool
     ) -> TupleAt:
         """Notes a tuple, a number or a text with attributes. See Note [Attributes of values]."""
         self.with_vars.setdefault(id(value), (value, access_path))

@@ -23,10 +23,11 @@ from tests.fuzz.oracle import check_blocks, check_program
 from tests.fuzz.programs import Program, mode_of, programs
 from tests.fuzz.raising import DrawnRaise, check_raising, raises
 from tests.fuzz.state import DrawnState, check_state, states
+from tests.fuzz.values import DrawnValues, check_values, values
 
 _PROGRAMS_PER_ROUND = 100  # of one seed for hypothesis; few, so that the end is near when the time is over
 
-Drawn = Program | DrawnOptimizer | DrawnState | DrawnEffects
+Drawn = Program | DrawnOptimizer | DrawnState | DrawnEffects | DrawnValues
 
 
 class _Other(NamedTuple):
@@ -36,11 +37,13 @@ class _Other(NamedTuple):
         check: Compares one with eager mode.
         drawn: Draws one.
         lines: What the lines that it prints are.
+        is_for_dynamo: Whether it is compared behind `torch.compile`, too.
     """
 
     check: Callable[[Any], object]
     drawn: Callable[[], st.SearchStrategy[Any]]
     lines: str
+    is_for_dynamo: bool = True
 
 
 _IN_WORLD = "Each line is one of `forward`, in the module that `tests/fuzz/state.py` has as `WORLD`."
@@ -51,6 +54,9 @@ _OTHERS: dict[type, _Other] = {
     DrawnState: _Other(check_state, states, _IN_WORLD),
     DrawnRaise: _Other(check_raising, raises, _IN_WORLD),
     DrawnEffects: _Other(check_effects, effects, "Each step is one of `_run` in `tests/fuzz/effects.py`."),
+    DrawnValues: _Other(
+        check_values, values, "Each line is one of a program of `x`, `v` and `held`, in `tests/fuzz/values.py`.", False
+    ),  # Dynamo has its own texts
 }
 
 
@@ -66,10 +72,10 @@ def check_drawn(drawn: Drawn, torch_compile: bool = False) -> None:
     """
     other = _OTHERS.get(type(drawn))
     if other is not None:
-        if torch_compile:
-            excused(other.check, drawn)
-        else:
+        if not torch_compile:
             other.check(drawn)
+        elif other.is_for_dynamo:
+            excused(other.check, drawn)
     elif torch_compile:
         check_captured(drawn)
     elif drawn.blocks:

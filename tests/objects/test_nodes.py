@@ -20,7 +20,10 @@ from subclass_aot.objects.nodes import (
     is_replaced,
     make_tuple,
     sized,
+    steps_of,
+    value_of,
 )
+from subclass_aot.tables import has_vars
 
 
 class Point(NamedTuple):
@@ -63,9 +66,26 @@ def test_what_a_function_sees_another_thing_for(node: Node, replaced: bool) -> N
     "value", [(), (1, 2), Point(1, 2), Old(1, 2), Checked(count=2), torch.rand(3).max(0), torch.rand(2, 2).sort()]
 )
 def test_tuples_of_any_class(value: Any) -> None:
-    made = make_tuple(type(value), list(value))
+    made = make_tuple(type(value), [*value, *([vars(value)] if has_vars(type(value)) else [])])
     assert type(made) is type(value) and len(made) == len(value)
     assert all(a is b for a, b in zip(made, value, strict=True))
+
+
+@pytest.mark.parametrize("base", [int, float, complex, str, bytes, frozenset])
+def test_values_with_attributes(base: type) -> None:
+    cls = type("Mine", (base,), {"__int__": None, "__float__": None, "__str__": None, "__iter__": None})
+    value: Any = cls()
+    value.unit = "cm"
+    plain = value_of(value)
+    assert type(plain) is base and plain == base()
+    made = make_tuple(cls, (plain, vars(value)))
+    assert type(made) is cls and made == value and vars(made) is vars(value)
+
+
+def test_steps() -> None:
+    assert steps_of(tuple, 2) == ["[0]", "[1]"] and steps_of(types.MethodType, 2) == [".__self__", ".__func__"]
+    assert steps_of(Checked, 2) == ["[0]", ".__dict__"]
+    assert steps_of(type("Mine", (int,), {}), 2) == ["", ".__dict__"]
 
 
 def test_methods() -> None:
