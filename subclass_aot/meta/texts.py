@@ -98,7 +98,8 @@ def _text(value: torch.Tensor, cls: type[torch.Tensor], autograd: torch.Tensor) 
         if node is None and autograd.requires_grad:
             made.requires_grad_()
         if isinstance(made, _OfName):
-            return torch.Tensor.__repr__(made)
+            text: str = torch.Tensor.__repr__(made)  # type: ignore[no-untyped-call]
+            return text
         return repr(made)
 
 

@@ -243,9 +243,9 @@ class Reader:
 
     def _with_vars(self, value: Any, path: str) -> Recipe:
         """Returns how a tuple, a number or a text with attributes is made. One of the call stays that object."""
-        known, access_path = self.seen.with_vars.get(id(value), (None, None))
-        if known is value:
-            return Given(self.at(self._reached(access_path, path)))
+        known = self.seen.with_vars.get(id(value))
+        if known is not None and known[0] is value:
+            return Given(self.at(self._reached(known[1], path)))
         made, recipe = self._made.get(id(value), (None, None))
         if made is value:
             if recipe is None:
