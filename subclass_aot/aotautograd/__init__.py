@@ -11,19 +11,31 @@ from subclass_aot.aotautograd.function_meta import (
 )
 from subclass_aot.aotautograd.function_meta import create_metadata_for_subclass as create_metadata_for_subclass
 from subclass_aot.aotautograd.function_meta import requires_subclass_dispatch as requires_subclass_dispatch
+from subclass_aot.aotautograd.parts import compute_symint_placeholders as compute_symint_placeholders
+from subclass_aot.aotautograd.parts import enumerate_filter_symints as enumerate_filter_symints
+from subclass_aot.aotautograd.parts import get_subclass_typing_container as get_subclass_typing_container
+from subclass_aot.aotautograd.unwrap import remap_unwrapped_subclass_arg_indices as remap_unwrapped_subclass_arg_indices
 from subclass_aot.aotautograd.unwrap import runtime_unwrap_tensor_subclasses as runtime_unwrap_tensor_subclasses
 from subclass_aot.aotautograd.unwrap import unwrap_tensor_subclasses as unwrap_tensor_subclasses
+from subclass_aot.aotautograd.unwrap import (
+    unwrap_tensor_subclasses_with_indices_to_original as unwrap_tensor_subclasses_with_indices_to_original,
+)
 from subclass_aot.aotautograd.wrap import wrap_tensor_subclasses as wrap_tensor_subclasses
 from subclass_aot.aotautograd.wrap import wrap_tensor_subclasses_maybe_joint as wrap_tensor_subclasses_maybe_joint
 
 __all__ = [
     "FunctionMeta",
     "compute_inner_mutated_inp_indices_from_subclass_meta",
+    "compute_symint_placeholders",
     "create_metadata_for_subclass",
     "create_subclass_meta",
+    "enumerate_filter_symints",
+    "get_subclass_typing_container",
+    "remap_unwrapped_subclass_arg_indices",
     "requires_subclass_dispatch",
     "runtime_unwrap_tensor_subclasses",
     "unwrap_tensor_subclasses",
+    "unwrap_tensor_subclasses_with_indices_to_original",
     "wrap_tensor_subclasses",
     "wrap_tensor_subclasses_maybe_joint",
 ]

@@ -41,6 +41,16 @@ def are_ours(metas: Iterable[object]) -> bool:
     return all(isinstance(meta, PlainTensorMeta | SubclassCreationMeta) for meta in metas)
 
 
+def is_of_wrapper(meta: object) -> bool:
+    """Returns whether a meta describes a wrapper."""
+    return hasattr(meta, "flat_tensor_start_idx")
+
+
+def is_of_one_level(meta: object) -> bool:
+    """Returns whether a meta describes a wrapper as torch 2.4 does: by the names of its inner tensors alone."""
+    return is_of_wrapper(meta) and not hasattr(meta, "attrs")
+
+
 class Generated:
     """The newest generated functions, by the identity of the metas they were generated for.
 

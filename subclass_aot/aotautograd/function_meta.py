@@ -12,7 +12,7 @@ import optree
 
 from subclass_aot import _torch
 from subclass_aot._torch.wrappers import is_traceable_wrapper_subclass
-from subclass_aot.aotautograd.arguments import AnyMeta
+from subclass_aot.aotautograd.arguments import AnyMeta, is_of_one_level, is_of_wrapper
 from subclass_aot.aotautograd.unwrap import unwrap_tensor_subclasses
 from subclass_aot.errors import PlanError
 from subclass_aot.flatten import IndexMap, PlainTensorMeta, SubclassCreationMeta, ValueMeta
@@ -59,9 +59,9 @@ def requires_subclass_dispatch(args: object, fw_metadata: AnyMeta) -> bool:
         fw_metadata: A `FunctionMeta`, or AOTAutograd's `ViewAndMutationMeta`.
     """
     tree: Any = args
-    leaves: list[Any] = optree.tree_leaves(tree, none_is_leaf=True)
+    leaves: list[Any] = optree.tree_leaves(tree, none_is_leaf=True, namespace=_torch.modules.PYTREE_NAMESPACE)
     outputs = fw_metadata.subclass_fw_graph_out_meta
-    return any(map(is_traceable_wrapper_subclass, leaves)) or any(map(_is_of_wrapper, outputs))
+    return any(map(is_traceable_wrapper_subclass, leaves)) or any(map(is_of_wrapper, outputs))
 
 
 def create_metadata_for_subclass(meta: AnyMeta) -> Any:
@@ -81,7 +81,7 @@ def create_metadata_for_subclass(meta: AnyMeta) -> Any:
     """
     bases = meta.num_intermediate_bases or 0
     outputs = list(meta.subclass_fw_graph_out_meta)
-    of_user = outputs[len(outputs) - len(meta.output_info) - bases : len(outputs) - bases]
+    of_user = outputs[len(set(meta.mutated_inp_runtime_indices)) : len(outputs) - bases]
     described: dict[str, Any] = {
         name: _dense(getattr(meta, name))
         for name in ("subclass_inp_meta", "subclass_fw_graph_out_meta", "subclass_tangent_meta")
@@ -93,10 +93,14 @@ def create_metadata_for_subclass(meta: AnyMeta) -> Any:
     if isinstance(meta, FunctionMeta):
         described = {name: tuple(x) if isinstance(x, list) else x for name, x in described.items()}
         return dataclasses.replace(meta, **described, mutated_inp_runtime_indices=mutated)
-    tangents, descs = meta.traced_tangents, meta.traced_tangents_descs
-    described["traced_tangents"], described["traced_tangents_descs"] = unwrap_tensor_subclasses(
-        list(tangents), list(descs), append_symints=False
-    )
+    tangents, descs = list(meta.traced_tangents), getattr(meta, "traced_tangents_descs", None)
+    if descs is None:  # torch 2.4 has none, and unwraps one level, as its metas say
+        metas = meta.subclass_tangent_meta if tangents else []
+        described["traced_tangents"] = unwrap_tensor_subclasses(tangents, append_symints=False, subclass_metas=metas)
+    else:
+        described["traced_tangents"], described["traced_tangents_descs"] = unwrap_tensor_subclasses(
+            tangents, list(descs), append_symints=False
+        )
     return dataclasses.replace(meta, **described)  # which finds the mutated inputs by `input_info`
 
 
@@ -143,13 +147,9 @@ def _compare(metas: Sequence[Any], outer_infos: Sequence[Any], inner_infos: Sequ
         of, name = f"{len(leaves)} leaves", "inner_metadata"
         raise PlanError(_COUNTS.format(what="inner_metadata.input_info", count=len(inner_infos), of=of, name=name))
     for flat, (outer, meta) in enumerate(leaves if outer_infos and inner_infos else ()):
-        if not _is_of_wrapper(meta) and inner_infos[flat] != outer_infos[outer]:
+        if not is_of_wrapper(meta) and inner_infos[flat] != outer_infos[outer]:
             inner, info = inner_infos[flat], outer_infos[outer]
             raise PlanError(_OTHER_INFO.format(flat=flat, inner=inner, outer=outer, info=info))
-
-
-def _is_of_wrapper(meta: object) -> bool:
-    return hasattr(meta, "flat_tensor_start_idx")
 
 
 def _count(meta: object) -> int:
@@ -166,7 +166,10 @@ def _dense(metas: Sequence[Any]) -> list[Any]:
             slot.meta if isinstance(slot.meta, PlainTensorMeta) else PlainTensorMeta(slot.flat, kinds[slot.kind])
             for slot in IndexMap.of(metas).slots
         ]
-    return [_torch.aotautograd.plain_meta(i) for i in range(sum(map(_count, metas)))]
+    positions = range(sum(map(_count, metas)))
+    if any(isinstance(meta, int) or is_of_one_level(meta) for meta in metas):  # numbers, as torch has before 2.6
+        return list(positions)
+    return [_torch.aotautograd.plain_meta(i) for i in positions]
 
 
 def _per_slot(infos: Sequence[Any], metas: Sequence[Any], name: str) -> list[Any]:

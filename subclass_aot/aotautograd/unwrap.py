@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import torch
-
 from subclass_aot import _torch
-from subclass_aot._torch.wrappers import is_nested_int, is_traceable_wrapper_subclass
+from subclass_aot._torch.wrappers import is_traceable_wrapper_subclass
 from subclass_aot.aotautograd.arguments import Generated, are_ours, refuse_no_list
+from subclass_aot.aotautograd.parts import enumerate_filter_symints
 from subclass_aot.descriptors import Descriptor, Inner, InnerSize, InnerStride
 from subclass_aot.errors import PlanError
 from subclass_aot.flatten import ContainerMeta, FlattenPlan, ValueMeta
-from subclass_aot.symbols import Number
 
 _NAME = "unwrap_tensor_subclasses"
 
@@ -30,6 +28,8 @@ _NO_METAS = """`runtime_unwrap_tensor_subclasses(append_symints=True)` needs `su
 are numbers, and only the metas say which of them have slots."""
 
 _COUNT = "{name}: there are {count} for {values} values."
+
+_NO_POSITION = "static_input_indices: {position!r} is the position of no value; there are {count}."
 
 _NO_DESCRIPTOR = "wrapped_args_descs[{i}]: {got!r} is no descriptor, of this library or of AOTAutograd."
 
@@ -50,7 +50,9 @@ def unwrap_tensor_subclasses(
             slot is comes back, too, as in torch 2.13.
         append_symints: Whether the symbolic sizes and strides of wrappers have slots: for primals, not for tangents.
         subclass_metas: What the values are planned to be. With them, which sizes have slots is as planned, classes are
-            checked, and generated code does the work; without them, what the values are is found out again.
+            checked, and generated code does the work; without them, what the values are is found out again. Those of
+            torch 2.4 are of one level: inner wrappers are leaves then. For two lists, the metas of the primals, or
+            `(metas of primals, metas of tangents)`.
         is_joint_structure: Given as in torch 2.4, where sizes have no slots: whether `wrapped_args` are two lists,
             `(primals, tangents)`. Two lists come back then.
 
@@ -66,7 +68,8 @@ def unwrap_tensor_subclasses(
         raise PlanError(_WHICH_SYMINTS)
     if is_joint_structure:
         primals, tangents = joint_structure(wrapped_args)
-        return _unwrapped(primals, False, subclass_metas), _unwrapped(tangents, False, None)
+        of_primals, of_tangents = _joint_metas(subclass_metas)
+        return _unwrapped(primals, False, of_primals), _unwrapped(tangents, False, of_tangents)
     refuse_no_list(wrapped_args, "wrapped_args", _NAME)
     if wrapped_args_descs is None:
         return _unwrapped(wrapped_args, append_symints, subclass_metas)
@@ -101,6 +104,39 @@ def runtime_unwrap_tensor_subclasses(
     return _unwrapped(wrapped_args, append_symints, subclass_metas)
 
 
+def unwrap_tensor_subclasses_with_indices_to_original(wrapped_args: Sequence[Any]) -> tuple[list[Any], list[int]]:
+    """Returns the leaves of all values, without sizes, and for each of them the position of its value.
+
+    With metas, `IndexMap.outer_of` is the same.
+
+    Raises:
+        PlanError: There is no list of values.
+    """
+    refuse_no_list(wrapped_args, "wrapped_args", "unwrap_tensor_subclasses_with_indices_to_original")
+    slots = [(leaf, i) for i, value in enumerate(wrapped_args) for leaf in _unwrapped([value], False, None)]
+    return [leaf for leaf, _ in slots], [i for _, i in slots]
+
+
+def remap_unwrapped_subclass_arg_indices(wrapped_args: Sequence[Any], static_input_indices: Sequence[int]) -> list[int]:
+    """Returns the flat positions of some values, ascending: of leaves, and of symbolic sizes and strides.
+
+    With metas, `IndexMap.to_flat` is the same.
+
+    Args:
+        wrapped_args: The values.
+        static_input_indices: The positions of some of them.
+
+    Raises:
+        PlanError: There is no list of values, or a position is that of none.
+    """
+    refuse_no_list(wrapped_args, "wrapped_args", "remap_unwrapped_subclass_arg_indices")
+    for position in static_input_indices:
+        if isinstance(position, bool) or not isinstance(position, int) or not 0 <= position < len(wrapped_args):
+            raise PlanError(_NO_POSITION.format(position=position, count=len(wrapped_args)))
+    outers = [i for i, value in enumerate(wrapped_args) for _ in _unwrapped([value], True, None)]
+    return [flat for flat, outer in enumerate(outers) if outer in static_input_indices]
+
+
 def joint_structure(values: object) -> tuple[Sequence[Any], Sequence[Any]]:
     """Returns the two lists of a joint structure.
 
@@ -112,6 +148,12 @@ def joint_structure(values: object) -> tuple[Sequence[Any], Sequence[Any]]:
         got = ", ".join(type(part).__name__ for part in parts) if parts else type(values).__name__
         raise PlanError(f"the arguments of a joint graph are two flat lists, `(primals, tangents)`; got {got}")
     return parts[0], parts[1]
+
+
+def _joint_metas(metas: Any) -> tuple[Any, Any]:
+    """Returns the metas of primals and those of tangents."""
+    are_two = isinstance(metas, list | tuple) and len(metas) == 2 and all(isinstance(m, list | tuple) for m in metas)
+    return (metas[0], metas[1]) if are_two else (metas, None)
 
 
 def _unwrapped(values: Sequence[Any], append_symints: bool, metas: Sequence[Any] | None) -> list[Any]:
@@ -164,11 +206,8 @@ def _described(value: object, words: _Words, desc: object, append_symints: bool)
     for name in names:
         yield from _parts(getattr(value, name), words, words.inner(desc, name), append_symints)
     if append_symints:
-        sizes: tuple[Number, ...] = value.size()
-        for of, numbers in (words.size, sizes), (words.stride, value.stride()):
-            for dim, number in enumerate(numbers):
-                if isinstance(number, torch.SymInt) and not is_nested_int(number):
-                    yield number, of(desc, dim)
+        for of, numbers in (words.size, value.size()), (words.stride, value.stride()):
+            yield from ((number, of(desc, dim)) for dim, number in enumerate_filter_symints(numbers))
 
 
 def _parts(inner: object, words: _Words, desc: object, append_symints: bool) -> Iterator[tuple[Any, Any]]:

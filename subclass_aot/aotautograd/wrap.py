@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from subclass_aot.aotautograd.arguments import AnyMeta, Generated, are_ours, refuse_no_list
+from subclass_aot.aotautograd.arguments import AnyMeta, Generated, are_ours, is_of_wrapper, refuse_no_list
 from subclass_aot.aotautograd.unwrap import joint_structure
 from subclass_aot.errors import LeafCountError, PlanError
 from subclass_aot.flatten import ContainerMeta, FlattenPlan, SubclassCreationMeta, ValueMeta
@@ -55,7 +55,7 @@ def wrap_tensor_subclasses(
         raise LeafCountError(f"args: planned for {planned} leaves, got {len(unwrapped_args)}.")
     values = []
     for i, meta in enumerate(subclass_metas):
-        if not hasattr(meta, "flat_tensor_start_idx"):
+        if not is_of_wrapper(meta):
             position = getattr(meta, "unwrapped_idx", meta)
             if not isinstance(position, int) or not 0 <= position < len(unwrapped_args):
                 raise PlanError(_OUT_OF_RANGE.format(i=i, position=position, count=len(unwrapped_args)))
@@ -97,9 +97,8 @@ def wrap_tensor_subclasses_maybe_joint(
 
 
 def _have_slots(metas: Sequence[Any]) -> bool:
-    """Returns whether metas may have slots for sizes: all may but those of torch 2.4, which do not say so."""
-    of_wrappers = [meta for meta in metas if hasattr(meta, "flat_tensor_start_idx")]
-    return all(hasattr(meta, "included_subclass_symints") for meta in of_wrappers)
+    """Returns whether metas have slots for sizes; those of torch 2.4 have none, and do not say so."""
+    return any(getattr(meta, "included_subclass_symints", False) for meta in metas)
 
 
 def _refuse_other_symints(meta: AnyMeta, i: int, given: bool) -> None:

@@ -5,7 +5,8 @@ Where a value is read or rebuilt often, generated code does it: see `plan.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -33,20 +34,26 @@ def read_by(value: Any, meta: Any, *, append_symints: bool, where: str) -> Itera
     Raises:
         PlanError: It is of another class, or has other inner tensors.
     """
+    if isinstance(meta, _Whole):
+        if type(value) is not meta.cls:
+            checks.wrong_class(value, meta.cls, where)
+        yield value
+        return
     if not is_of_wrapper(meta):
         if _torch.wrappers.is_traceable_wrapper_subclass(value):
             checks.wrong_class(value, torch.Tensor, where)
         yield value
         return
-    cls = _class_of(meta)
+    cls = _class_of(meta, where)
     if type(value) is not cls:
         checks.wrong_class(value, cls, where)
     names = value.__tensor_flatten__()[0]  # type: ignore[attr-defined]
-    if list(names) != list(meta.attrs):
-        raise PlanError(f"{where}: planned with the inner tensors {list(meta.attrs)}, got {list(names)}.")
-    for name, inner in meta.attrs.items():
+    attrs = _attrs(meta)
+    if list(names) != list(attrs):
+        raise PlanError(f"{where}: planned with the inner tensors {list(attrs)}, got {list(names)}.")
+    for name, inner in attrs.items():
         yield from read_by(getattr(value, name), inner, append_symints=append_symints, where=f"{where}.{name}")
-    for kind in ("size", "stride") if append_symints else ():
+    for kind in ("size", "stride") if append_symints and hasattr(meta, "included_subclass_symints") else ():
         numbers = getattr(value, kind)()
         yield from (numbers[dim] for dim, n in enumerate(getattr(meta, f"outer_{kind}")) if _is_symbolic(n))
 
@@ -92,6 +99,8 @@ class _Rebuild:
             return parts if meta.cls is dict else meta.cls(parts.values())
         leaf = self.take(where)
         is_tensor = isinstance(leaf, torch.Tensor)
+        if isinstance(meta, _Whole) and is_tensor and type(leaf) is not meta.cls:
+            checks.wrong_class(leaf, meta.cls, where)
         if type(meta).__name__ == "OpaqueMeta" and is_tensor:  # ours, or AOTAutograd's
             checks.tensor_instead_of_value(leaf, "an opaque value", where)
         if type(meta).__name__ != "OpaqueMeta" and not is_tensor:
@@ -99,9 +108,10 @@ class _Rebuild:
         return leaf
 
     def wrapper(self, meta: Any, where: str) -> Any:
-        inner = {name: self.part(part, f"{where}.{name}") for name, part in meta.attrs.items()}
+        cls: Any = _class_of(meta, where)
+        inner = {name: self.part(part, f"{where}.{name}") for name, part in _attrs(meta).items()}
         size, stride = (self.numbers(meta, kind, inner, where) for kind in ("size", "stride"))
-        made = _class_of(meta).__tensor_unflatten__(inner, meta.meta, size, stride)  # type: ignore[attr-defined]
+        made = cls.__tensor_unflatten__(inner, meta.meta, size, stride)
         if not self.is_runtime and meta.original_subclass is not None:
             _torch.aotautograd.mirror_autograd(meta.original_subclass, made)
         return made
@@ -123,10 +133,40 @@ class _Rebuild:
         return torch.Size(numbers) if kind == "size" else tuple(numbers)
 
 
-def _class_of(meta: Any) -> type[torch.Tensor]:
-    """Returns the class of the wrapper that a meta describes; those of torch 2.4 have the wrapper until a call."""
+def _class_of(meta: Any, where: str) -> type[torch.Tensor]:
+    """Returns the class of the wrapper that a meta describes; those of torch 2.4 have the wrapper itself.
+
+    Raises:
+        PlanError: It has neither.
+    """
     cls: type[torch.Tensor] | None = getattr(meta, "original_subclass_type", None)
+    if cls is None and meta.original_subclass is None:
+        raise PlanError(_NO_CLASS.format(where=where))
     return type(meta.original_subclass) if cls is None else cls
+
+
+_NO_CLASS = """{where}: its meta does not say of which class it is: `original_subclass` is None.
+Keep the wrapper in a meta of torch 2.4, or make one by `create_subclass_meta` of this library, which has the class."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    """A wrapper below a wrapper that is one slot: torch 2.4 unwraps one level.
+
+    Unwrapped to the ground it may have no more leaves, so its class is compared.
+    """
+
+    cls: type[torch.Tensor]
+
+
+def _attrs(meta: Any) -> Mapping[str, Any]:
+    """Returns the metas of inner tensors by name. Torch 2.4 has the names alone."""
+    if hasattr(meta, "attrs"):
+        attrs: Mapping[str, Any] = meta.attrs
+        return attrs
+    inner = {name: getattr(meta.original_subclass, name) for name in meta.inner_keys}
+    is_wrapper = _torch.wrappers.is_traceable_wrapper_subclass
+    return {name: _Whole(type(part)) if is_wrapper(part) else None for name, part in inner.items()}
 
 
 def _is_symbolic(number: object) -> bool:

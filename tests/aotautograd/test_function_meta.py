@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch._functorch._aot_autograd import subclass_utils as torchs
 from torch.testing._internal.two_tensor import TwoTensor
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from subclass_aot.aotautograd import (
     FunctionMeta,
@@ -131,6 +132,43 @@ def test_a_position_is_that_of_an_input(position: Any) -> None:
     for function in (compute_inner_mutated_inp_indices_from_subclass_meta, create_metadata_for_subclass):
         with pytest.raises(PlanError, match=f"^mutated_inp_runtime_indices: {position!r} is the position of no input"):
             function(meta)
+
+
+@given(LISTS.filter(len), st.booleans(), st.data())
+def test_what_is_said_of_a_leaf_must_agree_where_it_is_the_value(
+    values: list[Any], symbolic: bool, data: st.DataObject
+) -> None:
+    """One place is changed: it is refused if the value is one leaf itself, and torch refuses it, too."""
+    fakes = fakes_of(values, symbolic)
+    theirs, ours = torchs.create_subclass_meta(fakes), create_subclass_meta(fakes)
+    infos = [input_info(bool(i % 2)) for i in range(len(fakes))]  # that of a neighbor is another, or it is the same
+    if data.draw(st.booleans(), "all alike"):
+        infos = infos[:1] * len(fakes)
+    outers = [i for i, meta in enumerate(ours) for _ in range(meta.arg_count)]
+    inner_infos = [infos[i] for i in outers]
+    compute = compute_inner_mutated_inp_indices_from_subclass_meta
+    outer = view_and_mutation_meta(theirs, input_info=infos)
+    expected = compute(outer, view_and_mutation_meta([], input_info=inner_infos))
+    if not outers:
+        return
+    place = data.draw(st.integers(0, len(outers) - 1), "place")
+    others = [
+        info for info in (input_info(True), input_info(False), input_info(True, True)) if info != inner_infos[place]
+    ]
+    inner_infos[place] = data.draw(st.sampled_from(others), "its info")
+    inner = view_and_mutation_meta([], input_info=inner_infos)
+    for meta in (
+        outer,
+        FunctionMeta(ours, input_info=infos, mutated_inp_runtime_indices=outer.mutated_inp_runtime_indices),
+    ):
+        if is_traceable_wrapper_subclass(fakes[outers[place]]):
+            assert compute(meta, inner) == expected
+            continue
+        with pytest.raises(PlanError, match=rf"^inner_metadata.input_info\[{place}\] is .*\n.*args\[{outers[place]}\]"):
+            compute(meta, inner)
+    if not is_traceable_wrapper_subclass(fakes[outers[place]]):
+        with pytest.raises(AssertionError):
+            torchs.compute_inner_mutated_inp_indices_from_subclass_meta(outer, inner)
 
 
 def test_what_is_said_of_inputs_must_agree() -> None:

@@ -12,10 +12,18 @@ from torch._functorch._aot_autograd import descriptors as words
 from torch._functorch._aot_autograd import schemas
 from torch._functorch._aot_autograd import subclass_utils as torchs
 from torch.testing._internal.two_tensor import TwoTensor
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from subclass_aot.aotautograd import create_subclass_meta, runtime_unwrap_tensor_subclasses, unwrap_tensor_subclasses
+from subclass_aot.aotautograd import (
+    create_subclass_meta,
+    remap_unwrapped_subclass_arg_indices,
+    runtime_unwrap_tensor_subclasses,
+    unwrap_tensor_subclasses,
+    unwrap_tensor_subclasses_with_indices_to_original,
+)
 from subclass_aot.descriptors import PlainInput
 from subclass_aot.errors import PlanError
+from subclass_aot.flatten import IndexMap
 from tests.aotautograd.lists import VALUES as LISTS
 from tests.aotautograd.lists import fakes_of, pack, two
 from tests.flatten.test_creation import Bag
@@ -77,6 +85,40 @@ def test_as_in_torch_2_4() -> None:
     assert identical(planned, flat) and len(tangents) == 2
 
 
+@given(LISTS, st.booleans())
+def test_positions_of_values_and_of_leaves_are_torchs(values: list[Any], symbolic: bool) -> None:
+    fakes = fakes_of(values, symbolic)
+    leaves, outers = unwrap_tensor_subclasses_with_indices_to_original(fakes)
+    their_leaves, their_outers = torchs.unwrap_tensor_subclasses_with_indices_to_original(fakes)
+    assert identical(leaves, their_leaves) and outers == their_outers
+    flat = unwrap_tensor_subclasses(fakes, append_symints=True)
+    index_map = IndexMap.of(create_subclass_meta(fakes))
+    for i in range(len(fakes)):
+        positions = remap_unwrapped_subclass_arg_indices(fakes, [i])
+        assert positions == index_map.to_flat([i])
+        assert identical([flat[k] for k in positions], unwrap_tensor_subclasses([fakes[i]], append_symints=True))
+    every_second = range(0, len(fakes), 2)
+    assert remap_unwrapped_subclass_arg_indices(fakes, every_second) == index_map.to_flat(every_second)
+    is_deep = any(map(is_traceable_wrapper_subclass, leaves_of_one_level(fakes)))
+    if not (symbolic and is_deep):  # torch counts no sizes of wrappers inside wrappers here, and unwraps them
+        for static in ([], list(every_second), list(reversed(every_second))):
+            expected = torchs.remap_unwrapped_subclass_arg_indices(fakes, static)
+            assert remap_unwrapped_subclass_arg_indices(fakes, static) == expected
+
+
+def leaves_of_one_level(values: list[Any]) -> list[Any]:
+    wrappers = [x for x in values if is_traceable_wrapper_subclass(x)]
+    return [getattr(x, name) for x in wrappers for name in x.__tensor_flatten__()[0]]
+
+
+@pytest.mark.parametrize("position", [4, -1, None, 1.0, True])
+def test_a_position_is_that_of_a_value(position: Any) -> None:
+    with pytest.raises(
+        PlanError, match=f"^static_input_indices: {position!r} is the position of no value; there are 4"
+    ):
+        remap_unwrapped_subclass_arg_indices(VALUES, [0, position])
+
+
 def test_with_and_without_metas() -> None:
     found = unwrap_tensor_subclasses(VALUES, append_symints=True)
     planned = unwrap_tensor_subclasses(VALUES, append_symints=True, subclass_metas=METAS)
@@ -125,6 +167,8 @@ def test_what_is_no_list_is_refused(values: Any) -> None:
         lambda: unwrap_tensor_subclasses(values, [words.PlainAOTInput(0)], append_symints=True),
         lambda: unwrap_tensor_subclasses(values, is_joint_structure=False),
         lambda: runtime_unwrap_tensor_subclasses(values, append_symints=False),
+        lambda: unwrap_tensor_subclasses_with_indices_to_original(values),
+        lambda: remap_unwrapped_subclass_arg_indices(values, []),
     ):
         with pytest.raises(PlanError, match="^`wrapped_args` is .*, and not a list or tuple of values"):
             unwrap()
