@@ -74,6 +74,8 @@ def _surroundings(plan: InputPlan, recorder: Recorder) -> Iterator[None]:
         stack.enter_context(_torch.dynamo.without_dynamo())
         stack.enter_context(_torch.dynamo.without_compiled_autograd())
         stack.enter_context(_torch.switches.compiling())
+        if recorder.listeners.data_dependent.looks is not None:  # else there is no call whose numbers could be read
+            stack.enter_context(_torch.optimizers.steps_as_in_eager_mode())
         stack.enter_context(parallel_modules_are_refused())
         stack.enter_context(recorder.listeners.annotations.of_modules())
         stack.enter_context(with_symbols(plan))
