@@ -13,7 +13,7 @@ import torch
 from subclass_aot import ops
 from subclass_aot._torch.operators import Operator
 from subclass_aot.tensors.masked_tensor import neutral_element
-from subclass_aot.wrapper import Outer, WrapperTensor, structure
+from subclass_aot.wrapper import Outer, WrapperTensor, copied_to, structure
 
 aten: Any = torch.ops.aten
 
@@ -88,8 +88,11 @@ def _(op: Operator, *args: object, **kwargs: object) -> Any:
     if any(isinstance(a, Jagged) and a.shape != like.shape for a in args):
         return NotImplemented
     out = op(*map(flat, args), **kwargs)
-    offsets = like.offsets.to(out.device, copy=True)
-    return Jagged(out, offsets, like.longest) if out.shape == like.flat.shape else NotImplemented
+    return (
+        Jagged(out, copied_to(like.offsets, out.device), like.longest)
+        if out.shape == like.flat.shape
+        else NotImplemented
+    )
 
 
 @Jagged.implements(ops.reductions)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
 import torch
@@ -15,6 +16,7 @@ from subclass_aot.testing.contract.trial import (
     DoesNotApply,
     Program,
     Trial,
+    elsewhere,
     inner_of,
     require,
     storages,
@@ -197,6 +199,35 @@ def _empty_like(trial: Trial) -> None:
             empty.copy_(tensor if what == "x" else values[0])
         want = values if what == "x" else [values[0] for _ in values]
         trial.holds(empty, want, f"empty_like(x).copy_({what})")
+
+
+FACTORIES: dict[str, Callable[[torch.Tensor, str], torch.Tensor]] = {
+    "empty_like": lambda x, device: torch.empty_like(x, device=device),
+    "zeros_like": lambda x, device: torch.zeros_like(x, device=device),
+    "full_like": lambda x, device: torch.full_like(x, 2, device=device),
+    "rand_like": lambda x, device: torch.rand_like(x, device=device),
+    "x.new_empty": lambda x, device: x.new_empty(x.shape, device=device),
+    "x.new_zeros": lambda x, device: x.new_zeros(x.shape, device=device),
+}
+"""Operators that make a tensor on a device."""
+
+
+@CLAUSES.add(24, "S", "device", "what is made on a device is there, and so are all its inner tensors")
+def _device(trial: Trial) -> None:
+    here = trial.make().device.type
+    tried = 0
+    for name, program in FACTORIES.items():
+        for source, device in ((here, "meta"), ("meta", here)):
+            try:
+                made = program(trial.make() if source == here else trial.make().to(source), device)
+            except Exception as error:  # what is not offered, clauses of the operator say
+                pass_on_interruption(error)
+                continue
+            tried += 1
+            wrong = elsewhere(made, device)
+            require(not wrong, f'{name}(device="{device}") of a tensor on {source}: {wrong}')
+    if not tried:
+        raise DoesNotApply("it is made on no other device")
 
 
 @CLAUSES.add(24, "S", "new_zeros", "`new_zeros` is zero, and has the size that was asked for")

@@ -79,6 +79,8 @@ _BY_NAME = {
     "clone": "return {cls}(x.inner.clone(), ...) in the rule for aten.clone, every inner tensor",
     "Module.to(dtype)": "in the rule for aten._to_copy, inner tensors and size outside in the wanted dtype",
     "data": "a property data, whose setter takes the inner tensors of the other, or raises",
+    "device": "device= of the operator for each inner tensor: {cls}(func(x.inner, device=device), ...)",
+    "to_empty": "in the rule for aten.empty_like, each inner tensor on the device that is asked for; aten.copy_ of all",
     "swap_tensors": "no slots and no weak references to the tensor that torch.utils.swap_tensors cannot exchange",
     "repr": "in __repr__ sizes and dtypes; values only where the inner tensors have some",
 }

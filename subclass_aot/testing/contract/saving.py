@@ -14,7 +14,16 @@ from torch import nn
 
 from subclass_aot._stack import pass_on_interruption
 from subclass_aot.testing.contract.clause import Clauses
-from subclass_aot.testing.contract.trial import DoesNotApply, Trial, flattened, inner_of, require, size_of, storages
+from subclass_aot.testing.contract.trial import (
+    DoesNotApply,
+    Trial,
+    elsewhere,
+    flattened,
+    inner_of,
+    require,
+    size_of,
+    storages,
+)
 
 CLAUSES = Clauses()
 
@@ -116,6 +125,16 @@ def _to_device(trial: Trial) -> None:
                 require(part.device.type == "meta", f"after {what} its {name} is on {part.device}, not on meta")
         require(moved.shape == tensor.shape and moved.dtype == tensor.dtype, f"{what} changes size or dtype")
     trial.agrees(tensor, trial.values(), "what was moved")
+
+
+@CLAUSES.add(38, "S", "to_empty", "a module that was on meta, made empty and loaded has what was saved")
+def _to_empty(trial: Trial) -> None:
+    tensor = trial.make()
+    module = _module(tensor).to("meta").to_empty(device=tensor.device)
+    module.load_state_dict({"weight": tensor})
+    wrong = elsewhere(module.weight, tensor.device.type)
+    require(not wrong, f'after to("meta"), to_empty and load_state_dict {wrong}, not on {tensor.device}')
+    trial.agrees(module.weight, trial.values(), "the parameter")
 
 
 def _loading(name: str, assign: bool) -> None:

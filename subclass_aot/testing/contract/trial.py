@@ -92,6 +92,23 @@ def size_of(tensor: torch.Tensor) -> list[object]:
     return ["ragged" if _torch.wrappers.is_nested_int(size) else size for size in tensor.shape]
 
 
+def elsewhere(tensor: torch.Tensor, device: str) -> str:
+    """Says which inner tensor, at any depth, is not on a kind of device; "" if all are, but for those without elements.
+
+    Args:
+        tensor: The tensor, which may be dense.
+        device: The kind, as `"meta"`.
+    """
+    if tensor.device.type != device:
+        return f"is on {tensor.device}"
+    if not _torch.wrappers.is_traceable_wrapper_subclass(tensor):
+        return ""
+    for name, part in inner_of(tensor).items():
+        if isinstance(part, torch.Tensor) and part.numel() and (found := elsewhere(part, device)):
+            return f"{name} {found}"
+    return ""
+
+
 def storages(tensor: torch.Tensor) -> set[int]:
     """Returns the addresses of the memory of the dense leaves."""
     leaves = [leaf for leaf in dense_leaves(tensor) if isinstance(leaf, torch.Tensor) and leaf.numel()]

@@ -15,6 +15,7 @@ from subclass_aot._stack import pass_on_interruption
 from subclass_aot._torch.operators import Operator
 from subclass_aot.operators import MOVES
 from subclass_aot.wrapper.declare.construct import assemble, inner_tensors
+from subclass_aot.wrapper.declare.structure import copied_to
 from subclass_aot.wrapper.layout import views
 from subclass_aot.wrapper.layout.blocks import cut_views
 from subclass_aot.wrapper.layout.cuts import CUTS, SEVERAL
@@ -98,7 +99,7 @@ def _like(cls: type[WrapperTensor], func: Operator, self: Any, **kwargs: Any) ->
     for name, tensor in inner_tensors(self).items():
         is_structure = cls.__wrapper_declaration__.is_structure(name)
         if is_structure and func is not aten._to_copy.default:
-            tensors[name] = tensor.clone()
+            tensors[name] = copied_to(tensor, kwargs.get("device"))
         else:
             dtype = None if is_structure else _converted(tensor.dtype, self.dtype, wanted)
             tensors[name] = func(tensor, **{**kwargs, "dtype": dtype})
@@ -146,7 +147,7 @@ def _new(
     tensors = {}
     for name, tensor in inner_tensors(self).items():
         if is_kept(self, name):
-            tensors[name] = tensor.to(device=kwargs.get("device"), copy=True)
+            tensors[name] = copied_to(tensor, kwargs.get("device"))
             continue
         if cls.__wrapper_declaration__.is_structure(name):
             why = f"{name} is structure, and what it would be in a tensor of {size} is anyone's guess{_FOR_SHARDS}"

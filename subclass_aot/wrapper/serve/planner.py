@@ -14,7 +14,7 @@ from subclass_aot.codegen import Source, identifier
 from subclass_aot.operators import PHYSICAL, Effects
 from subclass_aot.wrapper.declare.construct import emit_instance
 from subclass_aot.wrapper.declare.outer import outer_rule
-from subclass_aot.wrapper.declare.structure import Treatment, treatment
+from subclass_aot.wrapper.declare.structure import Treatment, copied_to, treatment
 from subclass_aot.wrapper.layout.shared_fields import copy_origin, may_share, shared_field
 from subclass_aot.wrapper.serve import errors
 
@@ -184,6 +184,8 @@ class Planner:
             why = f"{inner} is structure, and what becomes of it nobody knows"
             raise errors.no_rule(self.cls, self.func, list(self.bound.values()), {}, why)
         copies = f"{self._proto()}.{inner}.clone()"
+        if "device" in self.keywords:
+            copies = f"{self.source.const(copied_to, 'copied_to')}({self._proto()}.{inner}, device)"
         source = next((name for name in self.wrappers if name in self.effects.lists), "")
         if source:
             copies = f"[t.{inner}.clone() for t in {identifier(source)}]"

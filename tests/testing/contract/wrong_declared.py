@@ -322,6 +322,20 @@ def _(x: Any, dtype: Any = None, device: Any = None, **kwargs: Any) -> Any:
     return MovesOne(x.codes.to(device=device, dtype=dtype, copy=True), scale)
 
 
+class EmptyInPart(Scaled):
+    """An empty tensor on another device has its scale where it was.
+
+    Clauses:
+        24 device
+        38 to_empty
+    """
+
+
+@EmptyInPart.implements(aten.empty_like.default)
+def _(x: Any, **kwargs: Any) -> Any:
+    return EmptyInPart(torch.empty_like(x.codes, **kwargs), x.scale.clone())
+
+
 class ForgetsAlpha(Scaled):
     """A sum of two of them forgets `alpha`, and one with a dense tensor does not.
 
