@@ -61,19 +61,30 @@ def has_few_rows(x: torch.Tensor, most: int) -> bool:
 
 
 def takes_int8(x: torch.Tensor, codes: torch.Tensor, scale: torch.Tensor) -> bool:
-    """Returns whether the product of `x` and a weight in eight bits has a fast kernel."""
-    return _HAS_KERNELS and _takes(x, codes, scale) and codes.shape[1] % _MULTIPLE == 0
+    """Returns whether the product of `x` and a weight in eight bits has a fast kernel.
+
+    The kernel wants a scale for each row of codes; one for all is expanded by the caller.
+    """
+    if not _HAS_KERNELS or not _takes(x, codes, scale) or codes.dtype is not torch.int8:
+        return False
+    return codes.shape[1] % _MULTIPLE == 0 and scale.numel() in (1, codes.shape[0])
 
 
 def takes_int4(x: torch.Tensor, tiles: torch.Tensor, scales: torch.Tensor) -> bool:
     """Returns whether the product of `x` and a weight in four bits, in tiles, has a fast kernel."""
-    fits = _takes(x, tiles, scales) and 2 * tiles.shape[2] == TILE
-    return fits and tiles.shape[1] // scales.shape[0] in INT4_GROUPS
+    if not _takes(x, tiles, scales) or 2 * tiles.shape[2] != TILE or tiles.dtype is not torch.uint8:
+        return False
+    columns, (groups, rows, pair) = tiles.shape[1], scales.shape
+    if rows != TILE * tiles.shape[0] or pair != 2 or not groups or columns % groups:
+        return False
+    return columns // groups in INT4_GROUPS
 
 
 def takes_two_int8(x: torch.Tensor, codes: torch.Tensor, scale: torch.Tensor) -> bool:
     """Returns whether the product of `x`, rounded to eight bits, and of codes `[N, K]` has a fast and exact kernel."""
     if scale.dtype is not x.dtype or any(map(is_traceable_wrapper_subclass, (x, codes, scale))) or _is_symbolic(codes):
+        return False
+    if codes.dtype is not torch.int8 or codes.shape[0] < 2:  # of one, `_int_mm` gives what its memory held
         return False
     if x.device.type == "cuda":  # cuBLAS takes multiples of 8
         return codes.shape[0] % 8 == 0 and codes.shape[1] % 8 == 0

@@ -23,6 +23,8 @@ class Float8Weight(WrapperTensor, views="broadcast"):
     scale: torch.Tensor  # float[M, 1]
 
     def outer(self) -> Outer:  # type: ignore[override]
+        if not Outer.lines_up(self.codes, self.scale):
+            raise Outer.misfit(self, "codes[M, N] and scale[M or 1, N or 1]")
         return Outer.like(self.codes, dtype=self.scale.dtype)
 
     def to_plain(self) -> torch.Tensor:

@@ -33,7 +33,15 @@ class Int4Tiles(WrapperTensor):
     scales: torch.Tensor  # float[N / group, M, 2]: scale and middle
 
     def outer(self) -> Outer:  # type: ignore[override]
-        return Outer.like(self.packed, size=(self.scales.shape[1], self.packed.shape[1]), dtype=self.scales.dtype)
+        packed, scales = self.packed.shape, self.scales.shape
+        if Outer.are_known(self.packed, self.scales) and not (
+            len(packed) == len(scales) == 3
+            and 2 * packed[0] * packed[2] == scales[1]
+            and scales[2] == 2
+            and (packed[1] % scales[0] == 0 if scales[0] else not packed[1])
+        ):
+            raise Outer.misfit(self, "packed[M / tile, N, tile / 2] and scales[N / group, M, 2]")
+        return Outer.like(self.packed, size=(scales[1], packed[1]), dtype=self.scales.dtype)
 
     def transposed(self) -> torch.Tensor:
         """Returns what the transpose stands for, as the codes lie: `[N, M]`, contiguous."""

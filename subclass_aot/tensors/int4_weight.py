@@ -25,7 +25,15 @@ class Int4Weight(WrapperTensor, views="blocks"):
     zero: torch.Tensor  # float[M, N / group]: the code of 0.0
 
     def outer(self) -> Outer:  # type: ignore[override]
-        rows, half = self.packed.shape
+        packed, scale, zero = self.packed.shape, self.scale.shape, self.zero.shape
+        if Outer.are_known(self.packed, self.scale, self.zero) and not (
+            len(packed) == len(scale) == 2
+            and scale == zero
+            and packed[0] == scale[0]
+            and (2 * packed[1] % scale[1] == 0 if scale[1] else not packed[1])
+        ):
+            raise Outer.misfit(self, "packed[M, N / 2], and scale and zero[M, N / group]")
+        rows, half = packed
         return Outer.like(self.packed, size=(rows, 2 * half), dtype=self.scale.dtype)
 
     def to_plain(self) -> torch.Tensor:

@@ -27,7 +27,7 @@ class Int8DynamicWeight(Int8Weight, views="broadcast"):
 
 @Int8DynamicWeight.implements(aten.mm.default)
 def mm(a: torch.Tensor, b: torch.Tensor) -> Any:
-    if not isinstance(b, Int8DynamicWeight) or b.scale.shape[0] != 1 or b.zero_point is not None:
+    if not isinstance(b, Int8DynamicWeight) or b.zero_point is not None or b.scale.shape[:-1] != (1,):
         return NotImplemented
     if not quantized.takes_two_int8(a, b.codes, b.scale):
         return NotImplemented

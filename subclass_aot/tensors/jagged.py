@@ -13,7 +13,7 @@ import torch
 from subclass_aot import ops
 from subclass_aot._torch.operators import Operator
 from subclass_aot.tensors.masked_tensor import neutral_element
-from subclass_aot.wrapper import Outer, WrapperTensor, copied_to, structure
+from subclass_aot.wrapper import Outer, WrapperTensor, structure
 
 aten: Any = torch.ops.aten
 
@@ -37,6 +37,9 @@ class Jagged(WrapperTensor, fallback="error"):
     longest: int = 0
 
     def outer(self) -> Outer:  # type: ignore[override]
+        flat, offsets = self.flat.shape, self.offsets.shape
+        if Outer.are_known(self.flat, self.offsets) and not (len(flat) > 0 and len(offsets) == 1 and offsets[0] > 0):
+            raise Outer.misfit(self, "flat[total, ...] and offsets[B + 1]")
         return Outer.like(self.flat, size=(self.offsets.shape[0] - 1, self.longest, *self.flat.shape[1:]))
 
     def to_plain(self) -> torch.Tensor:
@@ -88,11 +91,7 @@ def _(op: Operator, *args: object, **kwargs: object) -> Any:
     if any(isinstance(a, Jagged) and a.shape != like.shape for a in args):
         return NotImplemented
     out = op(*map(flat, args), **kwargs)
-    return (
-        Jagged(out, copied_to(like.offsets, out.device), like.longest)
-        if out.shape == like.flat.shape
-        else NotImplemented
-    )
+    return Jagged(out(like.offsets, out.device), like.longest) if out.shape == like.flat.shape else NotImplemented
 
 
 @Jagged.implements(ops.reductions)

@@ -30,6 +30,11 @@ class LoraWeight(WrapperTensor):
     gain: float = 1.0
 
     def outer(self) -> Outer:  # type: ignore[override]
+        base, left, right = self.base.shape, self.left.shape, self.right.shape
+        if Outer.are_known(self.base, self.left, self.right) and not (
+            len(base) == len(left) == len(right) == 2 and left[1] == right[0] and base == (left[0], right[1])
+        ):
+            raise Outer.misfit(self, "base[M, N], left[M, rank] and right[rank, N]")
         return Outer.like(self.base, dtype=self.left.dtype)
 
     def to_plain(self) -> torch.Tensor:

@@ -12,7 +12,7 @@ import torch
 
 from subclass_aot import ops
 from subclass_aot._torch.operators import Operator
-from subclass_aot.wrapper import WrapperTensor, copied_to, structure
+from subclass_aot.wrapper import Outer, WrapperTensor, structure
 
 aten: Any = torch.ops.aten
 Dims = int | tuple[int, ...]
@@ -34,6 +34,11 @@ class MaskedTensor(WrapperTensor, views="broadcast", fallback="error"):
 
     content: torch.Tensor
     mask: torch.Tensor = structure()  # bool
+
+    def outer(self) -> Outer:  # type: ignore[override]
+        if Outer.are_known(self.content, self.mask) and self.mask.shape != self.content.shape:
+            raise Outer.misfit(self, "content and mask of one size")
+        return Outer.like(self.content)
 
     def to_plain(self) -> torch.Tensor:
         """Returns the elements that count, and zeros."""
@@ -74,7 +79,7 @@ def _(op: Operator, *args: object, **kwargs: object) -> Any:
 @MaskedTensor.implements(ops.factories)
 def _(op: Operator, x: MaskedTensor, *args: object, **kwargs: object) -> Any:
     out = op(x.content, *args, **kwargs)
-    return MaskedTensor(out, copied_to(x.mask, out.device)) if out.shape == x.shape else NotImplemented
+    return MaskedTensor(out(x.mask, out.device)) if out.shape == x.shape else NotImplemented
 
 
 @MaskedTensor.implements(ops.reductions)

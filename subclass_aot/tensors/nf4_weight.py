@@ -29,6 +29,8 @@ class Scales(WrapperTensor, views="broadcast"):
     center: torch.Tensor  # float[M, 1]: between the least and the largest
 
     def outer(self) -> Outer:  # type: ignore[override]
+        if not Outer.lines_up(self.codes, self.step, self.center):
+            raise Outer.misfit(self, "codes[M, blocks], and step and center[M or 1, blocks or 1]")
         return Outer.like(self.codes, dtype=self.step.dtype)
 
     def to_plain(self) -> torch.Tensor:
@@ -52,7 +54,14 @@ class NF4Weight(WrapperTensor, views="blocks"):
     scales: Scales  # float[M, N / block]
 
     def outer(self) -> Outer:  # type: ignore[override]
-        rows, half = self.packed.shape
+        packed, scales = self.packed.shape, self.scales.shape
+        if Outer.are_known(self.packed, self.scales) and not (
+            len(packed) == len(scales) == 2
+            and packed[0] == scales[0]
+            and (2 * packed[1] % scales[1] == 0 if scales[1] else not packed[1])
+        ):
+            raise Outer.misfit(self, "packed[M, N / 2] and scales[M, N / block]")
+        rows, half = packed
         return Outer.like(self.packed, size=(rows, 2 * half), dtype=self.scales.dtype)
 
     def to_plain(self) -> torch.Tensor:

@@ -25,7 +25,10 @@ class Sparse24Weight(WrapperTensor):
     places: torch.Tensor = structure()  # uint8[M, N / 4, 2]: which two of four
 
     def outer(self) -> Outer:  # type: ignore[override]
-        rows, groups, _ = self.kept.shape
+        kept, places = self.kept.shape, self.places.shape
+        if Outer.are_known(self.kept, self.places) and not (len(kept) == 3 and kept[2] == 2 and places == kept):
+            raise Outer.misfit(self, "kept and places[M, N / 4, 2]")
+        rows, groups, _ = kept
         return Outer.like(self.kept, size=(rows, 4 * groups))
 
     def to_plain(self) -> torch.Tensor:

@@ -6,7 +6,6 @@
 from subclass_aot.wrapper.base import WrapperTensor as WrapperTensor
 from subclass_aot.wrapper.declare.fields import structure as structure
 from subclass_aot.wrapper.declare.outer import Outer as Outer
-from subclass_aot.wrapper.declare.structure import copied_to as copied_to
 from subclass_aot.wrapper.distributed.placements import of_distributed as of_distributed
 from subclass_aot.wrapper.distributed.placements import within_distributed as within_distributed
 from subclass_aot.wrapper.layout.shared_fields import shares_fields as shares_fields

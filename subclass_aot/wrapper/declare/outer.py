@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import torch
 
 from subclass_aot.errors import DefinitionError
-from subclass_aot.wrapper.declare import messages
+from subclass_aot.wrapper.declare import messages, sizes
 
 
 class Its(Enum):
@@ -82,6 +82,10 @@ class Outer(NamedTuple):
             tensor.layout if layout is ITS else layout,
             tensor.storage_offset() if storage_offset is ITS else storage_offset,
         )
+
+    are_known = staticmethod(sizes.are_known)
+    lines_up = staticmethod(sizes.lines_up)
+    misfit = staticmethod(sizes.misfit)
 
 
 def outer_of(cls: type, state: Mapping[str, Any]) -> Outer:

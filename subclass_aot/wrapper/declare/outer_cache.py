@@ -32,7 +32,9 @@ if TYPE_CHECKING:  # which is made with this
     from subclass_aot.wrapper.base import WrapperTensor
 
 _OF_TENSORS: Final = frozenset("shape size stride dtype device layout storage_offset dim ndim numel".split())
-_OF_VALUES: Final = frozenset("like itemsize is_floating_point is_complex to_real to_complex".split())
+_OF_VALUES: Final = frozenset(
+    "like are_known lines_up misfit itemsize is_floating_point is_complex to_real to_complex".split()
+)
 _PURE: Final = frozenset("len tuple list int max min sum range abs".split())
 
 

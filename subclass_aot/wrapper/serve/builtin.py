@@ -13,9 +13,10 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._stack import pass_on_interruption
 from subclass_aot._torch.operators import Operator
+from subclass_aot.errors import InnerTensorError
 from subclass_aot.operators import MOVES
+from subclass_aot.structure_copies import copied_to
 from subclass_aot.wrapper.declare.construct import assemble, inner_tensors
-from subclass_aot.wrapper.declare.structure import copied_to
 from subclass_aot.wrapper.layout import views
 from subclass_aot.wrapper.layout.blocks import cut_views
 from subclass_aot.wrapper.layout.cuts import CUTS, SEVERAL
@@ -159,7 +160,10 @@ def _new(
             raise errors.no_rule(cls, func, (self, size), kwargs, why)
         dtype = _converted(tensor.dtype, self.dtype, wanted) or tensor.dtype
         tensors[name] = new.default(tensor, own_size, **{**kwargs, "dtype": dtype})
-    result = rebuild(self, tensors, wanted)
+    try:
+        result = rebuild(self, tensors, wanted)
+    except InnerTensorError as error:  # of an outer rule that compares sizes
+        raise errors.no_rule(cls, func, (self, size), kwargs, f"{error}{_FOR_SHARDS}") from None
     if (
         list(result.shape) != list(size)
         or result.dtype != wanted

@@ -12,9 +12,10 @@ from subclass_aot import _torch
 from subclass_aot._torch.operators import Operator
 from subclass_aot.codegen import Source, identifier
 from subclass_aot.operators import PHYSICAL, Effects
+from subclass_aot.structure_copies import copied_to
 from subclass_aot.wrapper.declare.construct import emit_instance
 from subclass_aot.wrapper.declare.outer import outer_rule
-from subclass_aot.wrapper.declare.structure import Treatment, copied_to, treatment
+from subclass_aot.wrapper.declare.structure import Treatment, treatment
 from subclass_aot.wrapper.layout.shared_fields import copy_origin, may_share, shared_field
 from subclass_aot.wrapper.serve import errors
 

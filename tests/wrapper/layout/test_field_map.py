@@ -48,6 +48,11 @@ class Offsets(WrapperTensor, fallback="each"):
     offsets: torch.Tensor
 
 
+class Broad(WrapperTensor, views="broadcast"):
+    codes: torch.Tensor
+    scale: torch.Tensor
+
+
 class Silent(WrapperTensor):
     value: torch.Tensor
 
@@ -59,11 +64,11 @@ class Silent(WrapperTensor):
         (Offsets(torch.ones(3), torch.ones(())), "offsets", r"offsets\[\] does not have the rows"),
         (Silent(torch.ones(3)), "value", r'Silent declares no views="broadcast"'),
         (
-            Int8Weight(torch.ones(4, 3, dtype=torch.int8), torch.ones(2, 3)),
+            Broad(torch.ones(4, 3, dtype=torch.int8), torch.ones(2, 3)),
             "scale",
             r"scale\[2, 3\] has neither the rows of a tensor of \[4, 3\] nor one for all of them",
         ),
-        (Int8Weight(torch.ones(4, 3, dtype=torch.int8), torch.ones(4, 1, 1)), "scale", "has neither the rows"),
+        (Broad(torch.ones(4, 3, dtype=torch.int8), torch.ones(4, 1, 1)), "scale", "has neither the rows"),
     ],
 )
 def test_another_size_is_refused(x: Any, name: str, why: str) -> None:
