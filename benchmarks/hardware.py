@@ -42,6 +42,7 @@ from benchmarks.cost import (
     trained,
 )
 from subclass_aot.devices import Device, measure
+from subclass_aot.whole_files import write_whole
 
 CLAIM = "H100"
 ROUNDS = 7
@@ -244,14 +245,14 @@ def main() -> None:
     chosen = parser.parse_args()
     warnings.filterwarnings("ignore")
     if chosen.predict is not None:
-        chosen.predict.write_text(json.dumps(_each(chosen.only, claimed), indent=1))
+        write_whole(chosen.predict, json.dumps(_each(chosen.only, claimed), indent=1))
         return
     torch.randn(512, 512, device="cuda", dtype=torch.bfloat16) @ torch.randn(512, 512, device="cuda").bfloat16()
     workspace = torch.cuda.memory_allocated()
     device = measure("cuda")
     found = _each(chosen.only, lambda program: compared(program, device))
     if chosen.keep is not None:
-        chosen.keep.write_text(json.dumps(found, indent=1))
+        write_whole(chosen.keep, json.dumps(found, indent=1))
     claims = json.loads(chosen.claims.read_text()) if chosen.claims is not None else {}
     print(f"torch {torch.__version__}, {torch.cuda.get_device_name()}; a first product keeps {workspace} bytes\n")
     print(f"```toml\n{device.to_toml()}```\n")

@@ -30,6 +30,7 @@ from benchmarks import memory
 from benchmarks.machine import describe
 from benchmarks.models import step
 from subclass_aot.benchmark import Budget, Side, compare
+from subclass_aot.whole_files import write_whole
 from tests.models.architectures import ARCHITECTURES, make
 
 Measured = dict[str, dict[str, Any]]
@@ -170,7 +171,7 @@ def main(arguments: Iterable[str] | None = None) -> None:
             rows[name] = measure(name, Budget(seconds=options.seconds))
             print(name, json.dumps(rows[name]), file=sys.stderr, flush=True)
             if options.keep is not None:
-                options.keep.write_text(json.dumps(rows))
+                write_whole(options.keep, json.dumps(rows))
     print(f"{describe()}\n")
     print("\n".join([*summary(rows), "", *table(rows)]))
 

@@ -20,6 +20,7 @@ import torch
 from torch import nn
 
 import subclass_aot as sa
+from subclass_aot.whole_files import write_whole
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 LAYERS = (2, 4, 8, 16, 32)
@@ -125,7 +126,7 @@ def draw_first_calls(axes: Any) -> None:
     """Draws the first call over layers, measured if it was not yet."""
     kept = DOCS / "plots" / "first_call.json"
     if not kept.exists():
-        kept.write_text(json.dumps(first_calls(), indent=1) + "\n")
+        write_whole(kept, json.dumps(first_calls(), indent=1) + "\n")
     for (name, times), color in zip(json.loads(kept.read_text()).items(), (TORCH, OURS), strict=True):
         axes.plot([int(count) for count in times], list(times.values()), "o-", color=color, label=name)
     axes.set(xlabel="layers with int8 weights", ylabel="seconds", ylim=0, title="First step of training")

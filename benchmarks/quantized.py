@@ -25,6 +25,7 @@ from torch import nn
 import subclass_aot as sa
 from benchmarks import machine
 from subclass_aot.benchmark import Budget, Comparison, Side, compare
+from subclass_aot.whole_files import write_whole
 
 OUT = Path(__file__).resolve().parent.parent / "docs" / "benchmarks" / "quantized.md"
 LAYERS = "model.layers.*"
@@ -296,7 +297,7 @@ def main(arguments: list[str]) -> int:
     about = [f"{name} {facts[name]}" for name in names] + [f"transformers {version('transformers')}"]
     about += [f"torchao {version('torchao')}"] if with_torchao else ["without torchao"]
     text = "\n".join(markdown(measured, compilers, ", ".join(about))) + "\n"
-    asked.out.write_text(text)
+    write_whole(asked.out, text)
     print(text)
     return 0
 

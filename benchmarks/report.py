@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.row import Result, Row, Target
+from subclass_aot.whole_files import write_whole
 
 _HEAD = ("what", "on", "against", "ours", "theirs", "times as fast", "spread", "target", "reached")
 
@@ -15,8 +16,8 @@ _HEAD = ("what", "on", "against", "ours", "theirs", "times as fast", "spread", "
 def write(results: Sequence[Result], machine: dict[str, Any], folder: Path) -> None:
     """Writes `table.md` and `results.json`."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "table.md").write_text(markdown(results, machine))
-    (folder / "results.json").write_text(json.dumps(as_json(results, machine), indent=1) + "\n")
+    write_whole(folder / "table.md", markdown(results, machine))
+    write_whole(folder / "results.json", json.dumps(as_json(results, machine), indent=1) + "\n")
 
 
 def as_json(results: Sequence[Result], machine: dict[str, Any]) -> dict[str, Any]:

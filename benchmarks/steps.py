@@ -28,6 +28,7 @@ from benchmarks.demo.digits import quantized_vit
 from benchmarks.demo.lockstep import WithLoss
 from benchmarks.machine import describe
 from subclass_aot.benchmark import Budget, Side, compare
+from subclass_aot.whole_files import write_whole
 from tests.models.architectures import ARCHITECTURES, make
 
 Inputs = dict[str, Any]
@@ -248,7 +249,7 @@ def main(arguments: Iterable[str] | None = None) -> None:
             rows[name] = measure(every[name], Budget(seconds=options.seconds, block_us=4000.0))
             print(name, *(f"{kind} {found['ratio']:.2f}" for kind, found in rows[name].items()), file=sys.stderr)
             if options.keep is not None:
-                options.keep.write_text(json.dumps(rows))
+                write_whole(options.keep, json.dumps(rows))
     print(f"{describe()}\n")
     print("\n".join([*summary(rows), "", *table(rows)]))
 

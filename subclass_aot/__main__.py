@@ -13,6 +13,7 @@ from pathlib import Path
 
 from subclass_aot.errors import SubclassAotError
 from subclass_aot.progress import shown_on_a_terminal, tell
+from subclass_aot.whole_files import write_whole
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -126,7 +127,7 @@ def _bench(target: str, quick: bool, json_file: Path | None, picture: Path | Non
         return _fail(str(error))
     print(report)
     if json_file is not None:
-        json_file.write_text(json.dumps(report.as_json(), indent=1) + "\n")
+        write_whole(json_file, json.dumps(report.as_json(), indent=1) + "\n")
     if picture is not None:
         plot(report, picture)
     return 0

@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import json
 import os
+import sys
 import tomllib
 import types
 from collections.abc import Callable, Mapping
@@ -16,8 +17,10 @@ from typing import Any
 
 import torch
 
-from subclass_aot.devices.amounts import bytes_of
+from subclass_aot._stack import pass_on_interruption
+from subclass_aot.devices.amounts import MOST, bytes_of
 from subclass_aot.errors import DeviceError
+from subclass_aot.whole_files import write_whole
 
 _UNKNOWN = """There is no device {name!r}.
   There are: {known}.
@@ -113,7 +116,7 @@ class Device:
         Args:
             path: The file, with the suffix ".toml".
         """
-        Path(path).write_text(self.to_toml())
+        write_whole(path, self.to_toml())
 
     def __repr__(self) -> str:
         return f"Device({self.name!r})"
@@ -208,7 +211,8 @@ def _read(path: Path) -> Device:
         raise DeviceError(
             f"There is no file {path}. Instead: write its path as it is seen from {Path.cwd()}."
         ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # of the text, of its encoding, of digits, of brackets
+        pass_on_interruption(error)
         raise DeviceError(_WRONG.format(place=path, what=f"no TOML: {error}", instead="key = value")) from None
     fields = {f.name: f for f in dataclasses.fields(Device)}
     for name in found.keys() - fields.keys():
@@ -233,15 +237,17 @@ def _is_text(value: object) -> bool:
 
 
 def _is_count(value: object) -> bool:
-    return type(value) is int and value > 0
+    return type(value) is int and 0 < value < MOST
 
 
 def _is_amount(value: object) -> bool:
-    return isinstance(value, int | float) and value is not True and 0 < value < float("inf")
+    return isinstance(value, int | float) and value is not True and 0 < value <= sys.float_info.max
 
 
 def _is_capability(value: object) -> bool:
-    return value is None or isinstance(value, tuple) and len(value) == 2 and all(type(n) is int for n in value)
+    if value is None:
+        return True
+    return isinstance(value, tuple) and len(value) == 2 and all(type(n) is int and 0 <= n < 1000 for n in value)
 
 
 def _is_flops(value: object) -> bool:
@@ -255,11 +261,11 @@ def _is_texts(value: object) -> bool:
 
 
 def _is_names(value: object) -> bool:
-    return isinstance(value, tuple) and set(value) <= {f.name for f in dataclasses.fields(Device)}
+    return _is_texts(value) and set(value) <= {f.name for f in dataclasses.fields(Device)}
 
 
 _FIELDS: dict[str, tuple[str, Callable[[object], bool]]] = {
-    "name": ('name = "My GPU"', _is_text),
+    "name": ('name = "My GPU"', lambda value: _is_text(value) and value != ""),
     "type": ('type = "cuda" or type = "cpu"', lambda value: value in ("cuda", "cpu")),
     "multiprocessors": ("multiprocessors = 132", _is_count),
     "memory": ('memory = "80GiB", or a number of bytes', _is_count),

@@ -11,12 +11,14 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot.errors import MissingPackageError, StateDictError
 from subclass_aot.files.classes import Classes
 from subclass_aot.files.leaves import PLAIN, State
 from subclass_aot.files.unwrap import KEY, unwrap_state_dict
 from subclass_aot.files.wrap import wrap_state_dict
 from subclass_aot.meta import MetaTensor
+from subclass_aot.whole_files import written_beside
 
 
 def save_file(state: State, path: str | PathLike[str], metadata: Mapping[str, str] | None = None) -> None:
@@ -38,7 +40,8 @@ def save_file(state: State, path: str | PathLike[str], metadata: Mapping[str, st
     seen: set[int] = set()
     dense = {name: _dense(value, name, seen) for name, value in tensors.items()}
     try:
-        safetensors.torch.save_file(dense, path, {"format": "pt", **(metadata or {}), **said})
+        with written_beside(path) as part:
+            safetensors.torch.save_file(dense, part, {"format": "pt", **(metadata or {}), **said})
     except KeyError as error:  # how safetensors says that it has no such dtype
         names = [name for name, tensor in dense.items() if tensor.dtype in error.args]
         raise StateDictError(f"{', '.join(names)}: safetensors has no {error}. Save it in another dtype") from error
@@ -67,9 +70,15 @@ def load_file(
         StateDictError: The file does not have what its header says, or names a class that nobody knows.
         MissingPackageError: There is no safetensors.
     """
-    with _safetensors().safe_open(path, framework="pt", device=str(device)) as file:
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # it is no dict
-        return wrap_state_dict(tensors, file.metadata(), like=like, classes=classes)
+    safetensors = _safetensors()
+    try:
+        with safetensors.safe_open(path, framework="pt", device=str(device)) as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # it is no dict
+            metadata = file.metadata()
+    except (safetensors.SafetensorError, KeyError, AttributeError, TypeError, ValueError, OverflowError) as error:
+        pass_on_interruption(error)  # the others: a dtype that torch, or this safetensors, does not have
+        raise StateDictError(f"{path} is no safetensors file that can be read: {error}") from error
+    return wrap_state_dict(tensors, metadata, like=like, classes=classes)
 
 
 def _safetensors() -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 
@@ -28,12 +29,21 @@ def with_stride(tensor: torch.Tensor, stride: Sequence[int], place: str) -> torc
     if all(
         size < 2 or mine == theirs for size, mine, theirs in zip(tensor.shape, tensor.stride(), stride, strict=True)
     ):
-        return tensor if tuple(stride) == tensor.stride() else tensor.as_strided(tensor.shape, list(stride))
+        if tuple(stride) == tensor.stride():
+            return tensor
+        with _errors_of(stride, place):
+            return tensor.as_strided(tensor.shape, list(stride))
     once = tensor
     for dim, step in enumerate(stride):
         once = once[(slice(None),) * dim + (slice(0, 1),)] if step == 0 else once
-    try:
+    with _errors_of(stride, place):
         copy = torch.empty_strided(once.shape, list(stride), dtype=tensor.dtype, device=tensor.device)
-    except (RuntimeError, TypeError) as error:
-        raise StateDictError(f"{place} cannot have the strides {list(stride)}: {error}") from error
     return copy.copy_(once).expand(tensor.shape)
+
+
+@contextmanager
+def _errors_of(stride: Sequence[int], place: str) -> Iterator[None]:
+    try:
+        yield
+    except (RuntimeError, TypeError, OverflowError) as error:
+        raise StateDictError(f"{place} cannot have the strides {list(stride)}: {error}") from error

@@ -117,8 +117,13 @@ def _said(metadata: Mapping[str, str] | None) -> dict[str, Any]:
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         pass_on_interruption(error)
         raise StateDictError(f"the metadata {KEY!r} cannot be read: {error!r}") from error
-    if not all(map(_is_entry, found["wrappers"].values())):
-        raise StateDictError(f"the metadata {KEY!r} cannot be read: something is missing in {said['wrappers']!r:.400}")
+    for name, entry in found["wrappers"].items():
+        if not _is_entry(entry):
+            what = f"something is missing in what it says of {name:.200}, or is of another kind"
+            raise StateDictError(f"the metadata {KEY!r} cannot be read: {what}")
+    for name, first in found["tied"].items():
+        if type(first) is not str:
+            raise StateDictError(f"the metadata {KEY!r} cannot be read: {name:.200} is tied to what is no name")
     if version > VERSION:
         raise StateDictError(
             f"the metadata {KEY!r} is of version {version}, and this version of subclass_aot reads {VERSION}: "
@@ -127,18 +132,31 @@ def _said(metadata: Mapping[str, str] | None) -> dict[str, Any]:
     return found
 
 
-def _is_entry(entry: object) -> bool:
+_DEEPEST = 50
+"""No wrapper is so deep: what goes through entries calls itself for each that is in another one."""
+
+_TEXTS = ("dtype", "class", "device")
+_NUMBERS = ("size", "stride")
+
+
+def _is_entry(entry: object, depth: int = 0) -> bool:
     """Returns whether it has what is said of a wrapper, or of a dense tensor in one."""
-    if not isinstance(entry, dict) or not {"size", "dtype"} <= set(entry):
+    if not isinstance(entry, dict) or not {"size", "dtype"} <= set(entry) or depth > _DEEPEST:
         return False
-    for numbers in (entry["size"], entry.get("stride", [])):
-        if not isinstance(numbers, list) or not all(isinstance(number, int) for number in numbers):
-            return False
+    if not all(type(entry.get(key, "")) is str for key in _TEXTS):
+        return False
+    if not all(type(entry.get(key, [])) is list and all(map(_is_number, entry.get(key, []))) for key in _NUMBERS):
+        return False
     if "inner" not in entry:
         return True
     if not {"class", "stride"} <= set(entry) or not {"fields", "context"} & set(entry):
         return False
-    return isinstance(entry["inner"], dict) and all(map(_is_entry, entry["inner"].values()))
+    inner = entry["inner"]
+    return isinstance(inner, dict) and all(_is_entry(look, depth + 1) for look in inner.values())
+
+
+def _is_number(number: object) -> bool:
+    return type(number) is int and 0 <= number < 2**63
 
 
 def _leaves(entries: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

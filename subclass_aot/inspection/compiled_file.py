@@ -6,8 +6,9 @@ written anything there, so each place is read as what it is, or shown as it stan
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from os import PathLike, fspath
 from pathlib import Path
 
@@ -20,6 +21,9 @@ _NOT_SHOWN = "it is nothing that save has written, and cannot be shown: {kind}: 
 
 _LONG = 2000
 """Characters of a line that are shown."""
+
+_REFERRED = 120
+"""Characters that are shown of what stands in a file once, and may be referred to from many places."""
 
 
 def describe_file(path: str | PathLike[str]) -> str:
@@ -51,6 +55,7 @@ def _shown(line: str) -> str:
 
 def _lines(document: dict[str, Json], blobs: Sequence[bytes], size: int) -> Iterator[str]:
     listed = document["specializations"]
+    specs = functools.cache(lambda position: _spec(document["specs"][position]))
     yield f"{document['function']}, compiled: {len(listed)} signature{'s' * (len(listed) > 1)}, {size:,} bytes"
     yield "written with " + ", ".join(f"{name} {document[name]}" for name in ("library", "torch", "python"))
     yield "options"
@@ -72,7 +77,7 @@ def _lines(document: dict[str, Json], blobs: Sequence[bytes], size: int) -> Iter
         yield from _symbols(written["symbols"])
         for which in ("forward", "backward"):
             if written[which] is not None:
-                yield from _graph(written[which], which, document["specs"])
+                yield from _graph(written[which], which, specs)
 
 
 def _symbols(written: Json) -> Iterator[str]:
@@ -98,9 +103,13 @@ def _call(written: Json) -> str:
     return f"{word}({', '.join(map(_call, rest))})"
 
 
-def _graph(written: Json, which: str, specs: Json) -> Iterator[str]:
+Specs = Callable[[int], str]
+"""The text of a spec, by its position: made once, however many nodes have it."""
+
+
+def _graph(written: Json, which: str, specs: Specs) -> Iterator[str]:
     _, _, nodes = written
-    names = [node[1] for node in nodes]
+    names = [_referred(str(node[1])) for node in nodes]
     yield f"  {which} graph: {sum(node[0] == 'call_function' for node in nodes)} operators"
     for op, name, target, args, kwargs, val in nodes:
         given = [_text(arg, names) for arg in args]
@@ -125,14 +134,14 @@ def _text(written: Json, names: list[str]) -> str:
         return repr(written)
     ((word, parts),) = written.items()
     if word == "NodeAt":
-        return str(names[parts[0]])
+        return names[parts[0]]
     if word in ("dtype", "layout", "memory_format", "float"):
         return parts if word == "float" else f"torch.{parts}"
     inside = ", ".join(_text(part, names) for part in (parts if isinstance(parts, list) else [parts]))
     return f"[{inside}]" if word == "list" else f"{word}({inside})"
 
 
-def _val(written: Json, specs: Json) -> str:
+def _val(written: Json, specs: Specs) -> str:
     """Returns the value of a node as text: `float32[2, s0]`."""
     if isinstance(written, list):
         return f"({', '.join(_val(part, specs) for part in written)})"
@@ -142,6 +151,14 @@ def _val(written: Json, specs: Json) -> str:
         case {"symbolic spec": [sizes, _, _, {"dtype": dtype}, *_]}:
             return f"{dtype}[{', '.join(map(_call, sizes))}]"
         case {"spec": position}:
-            size, _, _, dtype, *_ = specs[position]
-            return f"{dtype['dtype']}{json.dumps(size)}"
+            return specs(position)
     return repr(written)
+
+
+def _spec(written: Json) -> str:
+    size, _, _, dtype, *_ = written
+    return _referred(f"{dtype['dtype']}{json.dumps(size)}")
+
+
+def _referred(text: str) -> str:
+    return text if len(text) <= _REFERRED else f"{text[:_REFERRED]}..."

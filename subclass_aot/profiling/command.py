@@ -17,6 +17,7 @@ from subclass_aot.meta import meta
 from subclass_aot.profiling.report import Report
 from subclass_aot.profiling.run import Setting, profile
 from subclass_aot.profiling.words import amount
+from subclass_aot.whole_files import write_whole
 
 _NO_PROGRAM = """{target} gives {found}, and a program with its arguments is wanted.
   Instead: return them from the function, as in `return step, model, optimizer, batch`."""
@@ -75,7 +76,7 @@ def run_command(options: argparse.Namespace) -> int:
             _say("looking for the largest batch")
             print(f"largest batch       {report.largest_batch()} in {amount(report.memory)}")
     if options.json is not None:
-        options.json.write_text(report.to_json() + "\n")
+        write_whole(options.json, report.to_json() + "\n")
     if options.plot is not None:
         report.plot(options.plot)
     if options.memory_viz is not None:

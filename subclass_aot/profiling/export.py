@@ -7,7 +7,6 @@ import importlib.util
 import json
 import os
 import pickle
-from pathlib import Path
 from typing import Any
 
 from subclass_aot._stack import UserFrame
@@ -16,6 +15,7 @@ from subclass_aot.meta import Operation
 from subclass_aot.profiling.report import Report
 from subclass_aot.profiling.timeline import KINDS
 from subclass_aot.profiling.words import amount
+from subclass_aot.whole_files import write_whole, written_beside
 
 Place = str | os.PathLike[str]
 
@@ -75,7 +75,7 @@ def write_snapshot(report: Report, path: Place) -> None:
     for time, (i, change) in enumerate(timeline.events, 1):
         if timeline.is_here(timeline.allocations[i]):
             note(i, change, time)
-    Path(path).write_bytes(pickle.dumps({"segments": [], "device_traces": [trace], "allocator_settings": {}}))
+    write_whole(path, pickle.dumps({"segments": [], "device_traces": [trace], "allocator_settings": {}}))
 
 
 def _event(action: str, address: int, size: int, time: int, frames: list[dict[str, Any]]) -> dict[str, Any]:
@@ -107,7 +107,8 @@ def plot(report: Report, path: Place) -> None:
     above, below = figure.subplots(2, 1, height_ratios=(3, 1.6))
     _draw_memory(report, above)
     _draw_products(report, below)
-    figure.savefig(path, dpi=100)
+    with written_beside(path) as part:
+        figure.savefig(part, dpi=100)
 
 
 def rows_by_kind(report: Report) -> dict[str, list[int]]:

@@ -26,6 +26,7 @@ from subclass_aot.saved.names import find, name_of
 from subclass_aot.saved.specializations import SavedSpecialization, encode_specialization
 from subclass_aot.signature import JointSignature
 from subclass_aot.specializations import Specialization
+from subclass_aot.whole_files import write_whole
 
 NOTHING = "nothing was compiled yet: call it first, once for each signature that the file shall have"
 NO_SECOND = "double_backward=True needs the trace at each call that asks for it. Compile without"
@@ -170,7 +171,7 @@ def write_file(
             name: {part: _added(blobs, data) for part, data in made.items()} for name, made in artifacts.items()
         },
     }
-    Path(path).write_bytes(pack(document, blobs))
+    write_whole(path, pack(document, blobs))
 
 
 def read_document(path: str | PathLike[str]) -> tuple[dict[str, Json], list[bytes]]:

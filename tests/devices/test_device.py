@@ -10,6 +10,7 @@ import torch
 
 from subclass_aot.devices import Device, device_of
 from subclass_aot.errors import DeviceError
+from subclass_aot.profiling.words import amount
 
 FILES = sorted((Path(__file__).parents[2] / "subclass_aot" / "devices").glob("*.toml"))
 
@@ -97,3 +98,35 @@ def test_a_file_that_is_not_there() -> None:
 def test_a_device_is_made_of_another() -> None:
     bigger = dataclasses.replace(device_of("H100"), memory="141GiB", name="H200")
     assert isinstance(bigger, Device) and bigger.memory == 141 << 30 and bigger.flops == device_of("H100").flops
+
+
+VALUES = [
+    "1", "-1", "0", "1.5", "nan", "inf", "-inf", "1e400", "9" * 400, "9" * 5000, '""', '"x"', '"1e400GiB"', '"1e308PB"',
+    '"9.9e18"', "true", "[]", "[[]]", "[{}]", "[1, 2]", "[1, 2.5]", '["x"]', "{}", "{x = 1}", "{float32 = 1}",
+    "{float32 = []}", "{float32 = " + "9" * 400 + "}", "1979-05-27", "07:32:00", "[" * 5000, "{a=" * 5000, "'",
+    '"\\u0000"',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("key", [field.name for field in dataclasses.fields(Device)])
+def test_any_value_is_taken_or_refused_by_name(tmp_path: Path, key: str) -> None:
+    path = tmp_path / "mine.toml"
+    kept = [line for line in MINE.partition("[flops]")[0].splitlines() if not line.startswith(f"{key} =")]
+    flops = "" if key == "flops" else "[flops]" + MINE.partition("[flops]")[2]
+    for value in VALUES:
+        path.write_text("\n".join([*kept, f"{key} = {value}", flops]))
+        try:
+            device = device_of(path)
+        except DeviceError:
+            continue
+        assert repr(device) and amount(device.memory) and amount(device.bandwidth) and device.to_toml()
+        device.write(path)
+        assert device_of(path) == device
+
+
+@pytest.mark.parametrize("text", [b"\xff\xfe", b"name = " + b"9" * 5000, b"a = " + b"[" * 10**5, b"[" * 10**5])
+def test_what_is_no_text_is_refused(tmp_path: Path, text: bytes) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_bytes(text)
+    with pytest.raises(DeviceError, match="no TOML: "):
+        device_of(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 import subclass_aot as sa
 from subclass_aot.__main__ import main
 from subclass_aot.inspection import describe_file
+from subclass_aot.saved.container import pack, unpack
 from tests.saved.programs import PROGRAMS
 
 
@@ -50,3 +52,21 @@ def test_a_damaged_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture
     path.write_bytes(path.read_bytes()[:-1])
     assert main(["inspect", str(path)]) == 1
     assert "the file is damaged" in capsys.readouterr().err
+
+
+def test_what_many_refer_to_is_written_once(tmp_path: Path) -> None:
+    """A long name that is given thousands of times, or a long spec, took the memory of their product."""
+    path = written(tmp_path / "x.sa", "dense")
+    document, blobs = unpack(path.read_bytes())
+    nodes = document["specializations"][0]["forward"][2]
+    nodes[0][1] = "n" * 200_000
+    nodes[-1][3] = [{"NodeAt": [0]}] * 2_000
+    document["specs"][0][0] = [*range(50_000)]
+    nodes[-1:-1] = [[*nodes[0][:1], "short", *nodes[0][2:5], {"spec": 0}] for _ in range(2_000)]
+    path.write_bytes(pack(document, blobs))
+    tracemalloc.start()
+    text = describe_file(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20 * path.stat().st_size and len(text) < path.stat().st_size
+    assert "float32[0, 1, 2, " in text and f"({'n' * 121}" not in text

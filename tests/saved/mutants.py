@@ -12,6 +12,7 @@ import collections
 import copy
 import random
 import sys
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -117,6 +118,27 @@ def attacks(data: bytes) -> Iterator[bytes]:
     yield data[:13] + (3).to_bytes(4, "little") + data[17:49] + (1 << 63).to_bytes(8, "little") + data[57:]
 
 
+def repeated(data: bytes, seed: int) -> bytes:
+    """Gives the file with one long part that others refer to, many times: a name, or a spec."""
+    document, blobs = unpack(data)
+    draw, found = random.Random(seed), copy.deepcopy(document)
+    nodes = draw.choice(found["specializations"])["forward"][2]
+    position = draw.randrange(len(nodes))
+    long = draw.choice((1_000, 30_000))
+    spec = {"spec": len(found["specs"])}
+    match draw.randrange(3):
+        case 0:
+            nodes[position][1] = "n" * long
+            nodes[-1][3] = [{"NodeAt": [position]}] * (long // 10)
+        case 1:
+            found["specs"].append([[*range(long)], [], 0, {"dtype": "float32"}])
+            nodes[-1:-1] = [[*nodes[position][:5], spec] for _ in range(long // 30)]
+        case _:
+            found["specs"].append([[2], [1], 0, {"dtype": "float32"}, *range(long)])
+            nodes[position][5] = [spec] * (long // 10)
+    return pack(found, blobs)
+
+
 EVENTS: list[tuple[str, Any]] = []
 _is_watching = False
 
@@ -140,8 +162,13 @@ def watching(path: Path) -> Iterator[None]:
         assert not others, f"{others[:3]}"[:400]
 
 
-def attempt(path: Path) -> str:
-    """Inspects a file and loads it without trust; gives what the text or the error is."""
+def attempt(path: Path, most: int = 0) -> str:
+    """Inspects a file and loads it without trust; gives what the text or the error is.
+
+    Args:
+        path: The file.
+        most: So many bytes may be used at a time; 0 for any number.
+    """
     found = ""
     with watching(path):
         for fn in (None, len):
@@ -151,11 +178,17 @@ def attempt(path: Path) -> str:
                 assert "trust=True" in error.what
             else:
                 raise AssertionError("it was loaded")
+        if most:
+            tracemalloc.start()
         try:
             text = describe_file(path)
         except sa.CompiledFileError as error:
             assert error.path == str(path) and error.what
             text, found = str(error), "refused"
+        if most:
+            peak = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+            assert peak < most + 2**20, f"{peak} bytes for a file of {path.stat().st_size}"
     assert all(c.isprintable() for line in text.split("\n") for c in line), text
     return found or "shown"
 
@@ -174,6 +207,9 @@ def main(folder: str, first: int, last: int) -> None:
         for seed in range(first, last):
             trial.write_bytes(rewritten(data, seed))
             kinds[f"rewritten {attempt(trial)}"] += 1
+            if seed % 4 == 0:
+                trial.write_bytes(now := repeated(data, seed))
+                kinds[f"repeated {attempt(trial, most=40 * len(now))}"] += 1
             now = damaged(data, seed)
             if now == data:
                 continue

@@ -138,7 +138,7 @@ def test_a_file_that_is_not_trusted_is_data(tmp_path: Path) -> None:
     """Nothing is imported, run or opened, whatever is in it; and what is damaged is refused."""
     found = _mutants(tmp_path, 60)
     assert found["rewritten shown"] > found["rewritten refused"] > 0
-    assert found["attack shown"] > 0 and found["damaged refused"] > 200
+    assert found["repeated shown"] == 60 and found["attack shown"] > 0 and found["damaged refused"] > 200
 
 
 @pytest.mark.long
