@@ -77,7 +77,7 @@ def takes_int4(x: torch.Tensor, tiles: torch.Tensor, scales: torch.Tensor) -> bo
     columns, (groups, rows, pair) = tiles.shape[1], scales.shape
     if rows != TILE * tiles.shape[0] or pair != 2 or not groups or columns % groups:
         return False
-    return columns // groups in INT4_GROUPS
+    return columns // groups in INT4_GROUPS and _tiles_follow()
 
 
 def takes_two_int8(x: torch.Tensor, codes: torch.Tensor, scale: torch.Tensor) -> bool:
@@ -147,23 +147,38 @@ def _is_symbolic(codes: torch.Tensor) -> bool:
 def tile_for(weight: torch.Tensor, group: int) -> int:
     """Returns the rows of a tile of codes for the product with such a weight; 0 where there is no fast one."""
     fits = TILE and weight.shape[0] % TILE == 0 and group in INT4_GROUPS
-    return TILE if fits and weight.dtype is torch.bfloat16 and weight.device.type == "cpu" else 0
+    fits = fits and weight.dtype is torch.bfloat16 and weight.device.type == "cpu"
+    return TILE if fits and _tiles_follow() else 0
 
 
 def _tile() -> int:
-    """Returns how many rows a tile of codes has on this machine; 0 where the layout is none of those that are known.
-
-    The layout has no name and no version, so values are compared: within a tile, a byte has the code of row `i` in its
-    low bits, and that of row `i + tile / 2` in the high ones.
-    """
+    """Returns how many rows a tile of codes has on this machine; 0 where the layout is none of those that are known."""
     tile = {"AVX512": 64, "AVX2": 32}.get(CAPABILITY, 0)
-    if not tile:
-        return 0
-    codes = torch.arange(2 * tile * 32, dtype=torch.int32, device="cpu").remainder_(13).view(2 * tile, 32)
-    expected = codes.view(2, 2, tile // 2, 32).to(torch.uint8)
+    return tile if tile and _are_packed(1, tile) else 0
+
+
+def _are_packed(count: int, tile: int) -> bool:
+    """Returns whether so many tiles are packed as they are read here.
+
+    The layout has no name and no version, so values are compared: tiles follow each other, and within one, a byte has
+    the code of row `i` in its low bits, and that of row `i + tile / 2` in the high ones.
+    """
+    codes = torch.arange(count * tile * 32, dtype=torch.int32, device="cpu").remainder_(13).view(count * tile, 32)
+    expected = codes.view(count, 2, tile // 2, 32).to(torch.uint8)
     low, high = expected.transpose(2, 3).unbind(1)
     found = torch._convert_weight_to_int4pack_for_cpu(codes, 1)
-    return tile if found.view(2, 32, tile // 2).equal(low | high << 4) else 0
+    return found.view(count, 32, tile // 2).equal(low | high << 4)
+
+
+@functools.cache
+def _tiles_follow() -> bool:
+    """Returns whether several tiles are packed one after the other.
+
+    Asked when the first product wants it, and not at import: of several, torch starts its pool of threads, which a
+    process that forks afterwards does not have, and waits for.
+    """
+    with disable_current_modes():
+        return _are_packed(2, TILE)
 
 
 TILE = _tile()

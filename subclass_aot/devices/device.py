@@ -261,7 +261,7 @@ def _is_texts(value: object) -> bool:
 
 
 def _is_names(value: object) -> bool:
-    return _is_texts(value) and set(value) <= {f.name for f in dataclasses.fields(Device)}
+    return isinstance(value, tuple) and _is_texts(value) and set(value) <= {f.name for f in dataclasses.fields(Device)}
 
 
 _FIELDS: dict[str, tuple[str, Callable[[object], bool]]] = {

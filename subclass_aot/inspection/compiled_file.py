@@ -134,7 +134,7 @@ def _text(written: Json, names: list[str]) -> str:
         return repr(written)
     ((word, parts),) = written.items()
     if word == "NodeAt":
-        return names[parts[0]]
+        return str(names[parts[0]])
     if word in ("dtype", "layout", "memory_format", "float"):
         return parts if word == "float" else f"torch.{parts}"
     inside = ", ".join(_text(part, names) for part in (parts if isinstance(parts, list) else [parts]))

@@ -12,6 +12,7 @@ import torch
 
 from subclass_aot import ops
 from subclass_aot._torch.operators import Operator
+from subclass_aot.structure_copies import copied_to
 from subclass_aot.tensors.masked_tensor import neutral_element
 from subclass_aot.wrapper import Outer, WrapperTensor, structure
 
@@ -91,7 +92,9 @@ def _(op: Operator, *args: object, **kwargs: object) -> Any:
     if any(isinstance(a, Jagged) and a.shape != like.shape for a in args):
         return NotImplemented
     out = op(*map(flat, args), **kwargs)
-    return Jagged(out(like.offsets, out.device), like.longest) if out.shape == like.flat.shape else NotImplemented
+    if out.shape != like.flat.shape:
+        return NotImplemented
+    return Jagged(out, copied_to(like.offsets, out.device), like.longest)
 
 
 @Jagged.implements(ops.reductions)

@@ -12,6 +12,7 @@ import torch
 
 from subclass_aot import ops
 from subclass_aot._torch.operators import Operator
+from subclass_aot.structure_copies import copied_to
 from subclass_aot.wrapper import Outer, WrapperTensor, structure
 
 aten: Any = torch.ops.aten
@@ -79,7 +80,7 @@ def _(op: Operator, *args: object, **kwargs: object) -> Any:
 @MaskedTensor.implements(ops.factories)
 def _(op: Operator, x: MaskedTensor, *args: object, **kwargs: object) -> Any:
     out = op(x.content, *args, **kwargs)
-    return MaskedTensor(out(x.mask, out.device)) if out.shape == x.shape else NotImplemented
+    return MaskedTensor(out, copied_to(x.mask, out.device)) if out.shape == x.shape else NotImplemented
 
 
 @MaskedTensor.implements(ops.reductions)

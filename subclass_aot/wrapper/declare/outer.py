@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
-from subclass_aot.errors import DefinitionError
+from subclass_aot.errors import DefinitionError, InnerTensorError
 from subclass_aot.wrapper.declare import messages, sizes
 
 
@@ -83,9 +83,27 @@ class Outer(NamedTuple):
             tensor.storage_offset() if storage_offset is ITS else storage_offset,
         )
 
-    are_known = staticmethod(sizes.are_known)
-    lines_up = staticmethod(sizes.lines_up)
-    misfit = staticmethod(sizes.misfit)
+    @staticmethod
+    def are_known(*fields: torch.Tensor) -> bool:
+        """Returns whether the sizes of fields are numbers: others, a rule does not compare."""
+        return sizes.are_known(*fields)
+
+    @staticmethod
+    def lines_up(whole: torch.Tensor, *fields: torch.Tensor | None) -> bool:
+        """Returns whether fields are as long as the whole along each dim, or 1 there. Dims that they lack are the
+        first.
+        """
+        return sizes.lines_up(whole, *fields)
+
+    @staticmethod
+    def misfit(fields: Any, layout: str) -> InnerTensorError:
+        """Returns the error for fields whose sizes do not fit.
+
+        Args:
+            fields: The `self` of an outer rule.
+            layout: The sizes that they should have.
+        """
+        return sizes.misfit(fields, layout)
 
 
 def outer_of(cls: type, state: Mapping[str, Any]) -> Outer:
