@@ -62,7 +62,8 @@ def scripted_functions_write_no_memory() -> Iterator[None]:
         return future.value if isinstance(future, _Done) else wait(future)
 
     with PutBack(attributes_put_back(places)):
-        for (holder, name), other in zip(places, (called, called_method, forked, waited), strict=True):
+        others: list[Callable[..., Any]] = [called, called_method, forked, waited]
+        for (holder, name), other in zip(places, others, strict=True):
             setattr(holder, name, functools.update_wrapper(other, getattr(holder, name)))
         yield
 
