@@ -37,6 +37,7 @@ from subclass_aot.saved import SavedFile, write_file
 from subclass_aot.sizes import DynamicPolicy, DynamicSizes
 from subclass_aot.specializations import Specialization, Specializations
 from subclass_aot.stages import Stages, noted_stages, text_of
+from subclass_aot.tables import Gradients
 from subclass_aot.trace import (
     Attempt,
     RunsItself,
@@ -154,7 +155,7 @@ class CompiledFunction(Generic[_P, _R]):
         self._has_failed = False
         self._changing: set[str] = set()  # paths of numbers that the function changes itself
         self._restored: Restored | None = None  # what a file has, if it comes from one
-        self._with_grad = False  # from when the function was seen to read or change the `.grad` of an input
+        self._with_grad = Gradients.NONE  # of which inputs the function was seen to read or change the `.grad`
         functools.update_wrapper(self, fn, updated=())
 
     @_torch.dynamo.below_dynamo  # where it does not inline the function: see `_call_uncompiled`
@@ -367,10 +368,10 @@ class CompiledFunction(Generic[_P, _R]):
         return Arguments.of(self.fn, args, kwargs, self._with_grad, self._changing)
 
     def _begin(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], with_grad: bool, failure: BaseException | None
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], with_grad: Gradients, failure: BaseException | None
     ) -> Attempt | None:
         """Begins to compile for a call. What does not go with symbolic sizes is compiled for these sizes alone."""
-        self._with_grad = self._with_grad or with_grad
+        self._with_grad = max(self._with_grad, with_grad)
         arguments = self._arguments_of(args, kwargs)
         sizes = self._history.next(arguments)
         if self._values.varying and sizes is None:

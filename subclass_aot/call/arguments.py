@@ -21,7 +21,7 @@ from subclass_aot.call.pytree import flatten_but_for_whole, is_whole, keys_of, p
 from subclass_aot.errors import TraceError
 from subclass_aot.flatten import FlattenPlan
 from subclass_aot.objects import AccessPath, Holder, Objects, parts_of
-from subclass_aot.tables import Table, extras_of, tables_of_this_thread
+from subclass_aot.tables import Gradients, Table, extras_of, tables_of_this_thread
 
 _LAYOUT = """{path} is a tensor of the layout {layout}, and graphs take tensors with strides.
   Instead: pass its indices and values as dense tensors, or a wrapper tensor that holds them."""
@@ -44,7 +44,7 @@ class Arguments:
         modules: Every module that brings tensors, submodules included, with its path.
         objects: Every other object that the call reaches.
         held: What the function itself brings, by name.
-        with_grad: Whether the `.grad` of each tensor belongs to the call, too.
+        with_grad: Of which tensors the `.grad` belongs to the call, too.
         passed_twice: Lists and dicts among the arguments that are reached a second time: where, by their ids.
         views: Tensors that stand for views of one of `values`. See Note [Views of one tensor].
         ids: What the ids of the tensors were, where they are gone; else none.
@@ -59,14 +59,14 @@ class Arguments:
     modules: tuple[tuple[str, torch.nn.Module], ...]
     objects: Objects
     held: tuple[tuple[str, Any], ...]
-    with_grad: bool = False
+    with_grad: Gradients = Gradients.NONE
     passed_twice: Mapping[int, str] = field(default_factory=dict)
     views: tuple[torch.Tensor, ...] = ()
     ids: tuple[int, ...] = ()
 
     @staticmethod
     def of(
-        fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], with_grad: bool = False,
+        fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], with_grad: Gradients = Gradients.NONE,
         changing: Collection[str] = (),
     ) -> Arguments:  # fmt: skip
         """Flattens a call. Modules, `fn` itself and arguments, bring their parameters and buffers; objects, and what
@@ -76,7 +76,7 @@ class Arguments:
             fn: What is called.
             args: Its arguments.
             kwargs: Its keyword arguments.
-            with_grad: Whether the `.grad` of each tensor belongs to the call, too.
+            with_grad: Of which tensors the `.grad` belongs to the call, too.
             changing: Paths of numbers that are to be symbols, since the function itself changes them.
 
         Raises:
@@ -363,7 +363,7 @@ class Arguments:
         return seen
 
 
-def _extras_among(counts: Mapping[int, Collection[str]], with_grad: bool, tensor: torch.Tensor) -> list[Table]:
+def _extras_among(counts: Mapping[int, Collection[str]], with_grad: Gradients, tensor: torch.Tensor) -> list[Table]:
     """Returns the tables of what a program put on a tensor, but for attributes that do not count."""
     tables = extras_of(tensor, with_grad)
     names = counts.get(id(tensor))

@@ -38,6 +38,7 @@ from subclass_aot.outputs import views_of
 from subclass_aot.runtime import Entry, OtherValue, make_entry
 from subclass_aot.signature import JointSignature
 from subclass_aot.sizes import GivenSizes
+from subclass_aot.tables import Gradients
 from subclass_aot.trace import Attempt, specialize, trace_arguments
 
 _MODE = "mode"
@@ -180,7 +181,7 @@ def _compile(captured: Captured, example_inputs: Sequence[object], options: Opti
     solver = _torch.dynamo.current_solver()
     sizes = GivenSizes(solver, captured.examples)
 
-    def begin(with_grad: bool, failure: BaseException | None) -> Attempt | None:
+    def begin(with_grad: Gradients, failure: BaseException | None) -> Attempt | None:
         if with_grad or (failure is not None and (sizes or not isinstance(failure, DataDependentError))):
             return None
         if failure is None:

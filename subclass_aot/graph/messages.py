@@ -93,6 +93,14 @@ HOOKED_INPUT = """{path}: the function registers a gradient hook on this input.
   That happens while tracing, not in the graph, so the user's tensor would not have the hook.
   Instead: register it on {path} before the call, or inside on a tensor that is computed, as in x.view_as(x)."""
 
+BACKWARD_THROUGH_INPUT = """{path}: the function goes backward itself, as with loss.backward(), and {path} is no leaf of
+  autograd's graph: in eager mode gradients go on from there into what was computed before the call.
+  A graph has gradients of its inputs only.
+  Instead: call backward() outside of the function, or compile what computes {path}, too, or pass {path}.detach()."""
+
+GRADIENT_OF_COMPUTED = """{path}: the function changes the .grad of this input, which is no leaf of autograd's graph.
+  Instead: change it outside of the function, or pass {path}.detach()."""
+
 USED_UP = """The function goes backward itself, as with loss.backward(), and returns several results that require grad.
   Of at least one, autograd's graph is used up then. Torch says: {reason}.
   Instead: return loss.detach(), or call loss.backward(retain_graph=True)."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
+from subclass_aot.tables import Gradients
+
 
 @dataclass(frozen=True, slots=True)
 class TraceOptions:
@@ -16,7 +18,8 @@ class TraceOptions:
         values_fix_sizes: Whether the call decides which size one is that depends on data.
         looks_at_branches: Whether the call decides which branch of `torch.cond` is recorded, and not both are.
         fused_lstm: Whether an LSTM may run as an operator of oneDNN, which has no symbolic sizes in training.
-        with_grad: Whether the program reads, or changes, the `.grad` of inputs, which are inputs, too, then.
+        with_grad: Of which inputs the `.grad` is an input, too, since the program reads or changes it; `True` for more
+            of them than until now.
         hashes_by_value: Whether symbolic numbers have a hash, that of their value; torch's have none.
     """
 
@@ -25,7 +28,7 @@ class TraceOptions:
     values_fix_sizes: bool = False
     looks_at_branches: bool = False
     fused_lstm: bool = True
-    with_grad: bool = False
+    with_grad: bool | Gradients = False
     hashes_by_value: bool = False
 
 
@@ -36,7 +39,7 @@ class Retrace(BaseException):
         **changes: The options that are other ones, by their names in `TraceOptions`; views are more ones.
     """
 
-    def __init__(self, **changes: bool | frozenset[str]) -> None:
+    def __init__(self, **changes: bool | Gradients | frozenset[str]) -> None:
         super().__init__(changes)
         self._changes = changes
 

@@ -23,6 +23,7 @@ from subclass_aot.joint.traced_call import TracedCall
 from subclass_aot.meta import Spec, new_leaf
 from subclass_aot.signature import JointSignature
 from subclass_aot.sizes import DynamicPolicy
+from subclass_aot.tables import Gradients
 from subclass_aot.trace import Attempt, JointTrace, specialize, trace_arguments
 
 
@@ -240,7 +241,7 @@ def trace_joint(
         raise TraceError(messages.TRANSFORMED)
     replaced = resolve(decompositions).decompositions() if isinstance(decompositions, str) else decompositions or {}
 
-    def begin(with_grad: bool, failure: BaseException | None) -> Attempt | None:
+    def begin(with_grad: Gradients, failure: BaseException | None) -> Attempt | None:
         if failure is not None:
             return None
         arguments = Arguments.of(fn, args, kwargs, with_grad).parameters_first()

@@ -16,6 +16,7 @@ from subclass_aot.joint import messages
 from subclass_aot.joint.records import tensor_of
 from subclass_aot.saved import told
 from subclass_aot.signature import JointSignature
+from subclass_aot.tables import Gradients
 
 _OF_VALUES = (
     Kind.MODE,
@@ -45,7 +46,7 @@ class TracedCall:
         facts: Everything that the trace depends on, as text.
         of_values: What of that is left when the tensors are given one by one.
         modes: The modes of torch.
-        with_grad: Whether the `.grad` of each tensor belonged to the call.
+        with_grad: Of which tensors the `.grad` belonged to the call.
     """
 
     name: str
@@ -55,7 +56,7 @@ class TracedCall:
     facts: Facts
     of_values: Facts
     modes: Modes
-    with_grad: bool
+    with_grad: Gradients
 
     @staticmethod
     def of(fn: Callable[..., Any], arguments: Arguments, signature: JointSignature) -> TracedCall:

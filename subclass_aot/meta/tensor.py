@@ -161,23 +161,22 @@ class MetaTensor(torch.Tensor):
 
     @property
     def grad(self) -> Any:
-        """Its gradient. A trace notes that it was read: whether an input has one is a fact of the call."""
-        node: Any = getattr(self, "meta_tag", None)
-        if node is not None:
-            real = real_input(node)
-            if real is not None:
-                return real.grad
-            if hasattr(node, "graph") and hasattr(node.graph, "grads_read"):
-                node.graph.grads_read.append(node)
+        """Its gradient. A trace notes that it was asked for: whether an input has one is a fact of the call."""
+        real = real_input(getattr(self, "meta_tag", None))
+        if real is not None:
+            return real.grad
+        _note_gradient(self)
         return _GRAD.__get__(self)
 
     @grad.setter
     def grad(self, value: torch.Tensor | None) -> None:
         real = real_input(getattr(self, "meta_tag", None))
+        _note_gradient(self)
         _GRAD.__set__(self if real is None else real, value)
 
     @grad.deleter
     def grad(self) -> None:
+        _note_gradient(self)
         _GRAD.__delete__(self)
 
     def storage_offset(self) -> Any:
@@ -319,6 +318,13 @@ class MetaTensor(torch.Tensor):
         if getattr(self, "meta_tag", None) is not None:
             raise _no_memory(self, "copy or pickle")
         return _rebuild, (self.meta_spec, self.requires_grad, isinstance(self, torch.nn.Parameter))
+
+
+def _note_gradient(leaf: MetaTensor) -> None:
+    """Notes in the graph of a trace that a program reads or changes the `.grad` of a tensor that has this leaf."""
+    node: Any = getattr(leaf, "meta_tag", None)
+    if hasattr(node, "graph") and hasattr(node.graph, "gradients_asked_for"):
+        node.graph.gradients_asked_for.append(node)
 
 
 def in_front_of(leaf: MetaTensor, cls: type[torch.Tensor]) -> Any:

@@ -149,7 +149,7 @@ class ObjectGuards:
         match node:
             case ValueAt():
                 if may_change(node.value):
-                    self.tables.append(self.source.const(UNSEEN, "unseen"))
+                    self.tables.append(self.source.const(Table.UNSEEN, "unseen"))
                 self.constant(name, node.value)
             case TensorAt():
                 self.tensors[node.number] = name
@@ -196,7 +196,7 @@ class ObjectGuards:
             case _:
                 lives = False
         if not lives:  # who kept it would keep it alive
-            self.tables.append(self.source.const(UNSEEN, "unseen"))
+            self.tables.append(self.source.const(Table.UNSEEN, "unseen"))
         local = self.source.fresh(f"{reference}_referent")
         self.source.line(f"{local} = {self.source.const(referent, 'referent')}({reference})")
         return local
@@ -263,7 +263,7 @@ class ObjectGuards:
             case "class":
                 self._class(name, holder.value, entries)
             case "partial" | "grad" | "state":
-                self._one_by_one(name, table, entries)
+                self._one_by_one(name, holder, table, entries)
             case _:  # a walk with `whole_modules` alone has other tables of a module
                 assert table.kind in HOOKS
                 self._by_name(f"{name}.{table.kind}", entries)
@@ -410,12 +410,14 @@ class ObjectGuards:
         local = self.source.const(table.mapping(function), "module_globals")
         self._by_name(local, entries)
 
-    def _one_by_one(self, name: str, table: Table, entries: Entries) -> None:
+    def _one_by_one(self, name: str, holder: Holder, table: Table, entries: Entries) -> None:
         """Compares attributes that no dict holds, and the state of a generator."""
         for key, node in entries:
             part, text = self.source.fresh(f"{name}_{str(key).partition('(')[0]}"), f"{name}.{key}"
             if table.kind == "state":
                 text = f"{self.source.const(_torch.generator.generator_state, 'generator_state')}({name})"
+            if table.kind == "grad" and not holder.value.is_leaf:
+                text = f"{self.source.const(Table.gradient_of, 'gradient_of')}({name})"
             self.source.line(f"{part} = {text}")
             self.node(part, node)
 

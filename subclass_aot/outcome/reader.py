@@ -366,7 +366,7 @@ class Reader:
         """Yields what wrappers of the call hold otherwise than before, beside inner tensors."""
         for access_path, path, wrapper, held in self.contexts:
             now = {name: value for name, value in vars(wrapper).items() if name in held}
-            told = self._tables_of(wrapper)  # what a program put on it is among `changes`
+            told = self._attributes_of(wrapper)  # what a program put on it is among `changes`
             names = [name for name in held if not any(table.has(name) for table in told)]
             changed = [name for name in names if name not in now or not same_constant(now[name], held[name])]
             if changed:
@@ -374,9 +374,10 @@ class Reader:
                 before, after = ([(n, each[n]) for n in changed if n in each] for each in (held, now))
                 yield self.change(self.at(access_path), path, table, before, after)
 
-    def _tables_of(self, value: object) -> list[Table]:
+    def _attributes_of(self, value: object) -> list[Table]:
         position = self.seen.position_of(value)
-        return [] if position is None else [table for table, _ in self.seen.holders[position].tables]
+        tables = () if position is None else self.seen.holders[position].tables
+        return [table for table, _ in tables if table.kind == "attributes"]
 
     def at(self, access_path: AccessPath) -> int:
         """Returns the position of what generated code gets to so."""

@@ -22,7 +22,7 @@ from subclass_aot.facts import Fact, Kind, ObjectReader
 from subclass_aot.facts import fact as kinds
 from subclass_aot.objects import Holder, Objects, nodes
 from subclass_aot.runtime.reads import noticed, watchable
-from subclass_aot.tables import HOOKS, UNSEEN, Table
+from subclass_aot.tables import HOOKS, Table
 
 _OF_TENSORS = (_torch.modules.PARAMETERS, _torch.modules.BUFFERS)
 _ROOT = "self"
@@ -55,7 +55,7 @@ class Structure:
         self.key: Any = (*self._facts(objects), shapes)
         watched = {id(x): x for found in [table.watched(holder) for table, holder in self._tables] for x in found}
         self.is_shared = (
-            watched.pop(id(UNSEEN), None) is None
+            watched.pop(id(Table.UNSEEN), None) is None
             and not objects.watched
             and set(map(id, self._modules.values())) == set(map(id, module.modules()))
             and not [x for x in parts if isinstance(x, nodes.Node) and not nodes.is_steady(x)]

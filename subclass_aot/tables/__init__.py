@@ -11,7 +11,7 @@ from subclass_aot.tables.of_thread import tables_of_this_thread as tables_of_thi
 from subclass_aot.tables.reached import Reached as Reached
 from subclass_aot.tables.table import HOOKS as HOOKS
 from subclass_aot.tables.table import MODULE_TABLES as MODULE_TABLES
-from subclass_aot.tables.table import UNSEEN as UNSEEN
 from subclass_aot.tables.table import Table as Table
+from subclass_aot.tables.tables_of import Gradients as Gradients
 from subclass_aot.tables.tables_of import extras_of as extras_of
 from subclass_aot.tables.tables_of import tables_of as tables_of

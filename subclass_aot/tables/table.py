@@ -12,7 +12,7 @@ import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 
@@ -46,9 +46,6 @@ Contents = list[tuple[Any, Any]]
 
 HEAP_TYPE = 1 << 9
 """In `__flags__`: a class that was made by a class statement."""
-
-UNSEEN = frozenset[object]()
-"""Among what is watched: something of which no comparison by identity shows that it is unchanged."""
 
 MODULE_TABLES: tuple[Kind, ...] = _torch.modules.MODULE_TABLES
 """The tables of every module that hold tensors and modules."""
@@ -86,6 +83,9 @@ class Table:
     public: bool = False
     module: str | None = None
 
+    UNSEEN: ClassVar = frozenset[object]()
+    """Among what is watched: something of which no comparison by identity shows that it is unchanged."""
+
     @property
     def has_order(self) -> bool:
         """Whether it counts in which order the keys came."""
@@ -111,7 +111,7 @@ class Table:
                 return list(holder.items())  # type: ignore[attr-defined]
             case "grad":
                 assert isinstance(holder, torch.Tensor)
-                return [("grad", holder.grad)]
+                return [("grad", self.gradient_of(holder))]
             case "state":
                 assert isinstance(holder, torch.Generator)
                 return [("get_state()", _torch.generator.generator_state(holder))]
@@ -151,11 +151,11 @@ class Table:
         """Returns what `same_items` compares to see that the table is unchanged; `UNSEEN` where nothing shows it."""
         match self.kind:
             case "elements" | "members":
-                return (holder if isinstance(holder, list) or type(holder) is set else UNSEEN,)
+                return (holder if isinstance(holder, list) or type(holder) is set else Table.UNSEEN,)
             case "weakly" | "grad" | "state":
-                return (UNSEEN,)
+                return (Table.UNSEEN,)
             case "items" if isinstance(holder, OrderedDict):  # it has an order of its own
-                return (UNSEEN,)
+                return (Table.UNSEEN,)
             case "keys" | "partial":  # they are seen with the items; what it is made of cannot be replaced
                 return ()
             case "class":
@@ -305,6 +305,11 @@ class Table:
         if isinstance(container, dict):
             return OrderedDict if isinstance(container, OrderedDict) else dict
         return deque if isinstance(container, deque) else list
+
+    @staticmethod
+    def gradient_of(tensor: torch.Tensor) -> torch.Tensor | None:
+        """Returns the `.grad` of a leaf, or of a tensor that retains it. Of any other, asking for it warns."""
+        return tensor.grad if tensor.is_leaf or tensor.retains_grad else None
 
     @staticmethod
     def limit_of(value: object) -> Any:

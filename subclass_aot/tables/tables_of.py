@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 import types
 import weakref
@@ -58,14 +59,26 @@ def tables_of(value: object, pinned: bool, module_name: str | None, whole_module
     return object_tables(value) + [Table("keys")] * with_keys
 
 
-def extras_of(tensor: torch.Tensor, with_grad: bool = False) -> list[Table]:
+class Gradients(enum.IntEnum):
+    """Of which tensors the `.grad` is a table, too."""
+
+    NONE = 0
+    OF_THOSE_THAT_REQUIRE_IT = 1
+    OF_ALL = 2  # a tensor that does not require grad may have one, as from before
+
+    def counts(self, tensor: torch.Tensor) -> bool:
+        """Returns whether the `.grad` of a tensor is a table."""
+        return self == Gradients.OF_ALL or bool(self) and tensor.requires_grad and tensor.is_leaf
+
+
+def extras_of(tensor: torch.Tensor, with_grad: Gradients = Gradients.NONE) -> list[Table]:
     """Returns the tables of what a program put on a tensor.
 
     Args:
         tensor: The tensor. Of its `__dict__`, what belongs to the class or to torch is left out.
-        with_grad: Whether the `.grad` of a leaf that wants one is a table, too.
+        with_grad: Of which tensors the `.grad` is a table, too.
     """
-    return _attributes_of(tensor) + [Table("grad")] * (with_grad and tensor.requires_grad and tensor.is_leaf)
+    return _attributes_of(tensor) + [Table("grad")] * with_grad.counts(tensor)
 
 
 def _attributes_of(tensor: torch.Tensor) -> list[Table]:

@@ -29,7 +29,13 @@ from subclass_aot.trace.autograd_graph import foreign_leaves, has_functions
 from subclass_aot.trace.contexts import contexts_of, refuse_context_changes, unchanged_in_place
 from subclass_aot.trace.inputs import TracedInputs, UserInputs
 from subclass_aot.trace.made_leaves import LeafDescriptor, made_leaves
-from subclass_aot.trace.mutations import check_metadata_mutations, mutations_of, refuse_views_of_mutated_metadata
+from subclass_aot.trace.mutations import (
+    check_metadata_mutations,
+    gradients_of_computed,
+    mutations_of,
+    refuse_other_gradients,
+    refuse_views_of_mutated_metadata,
+)
 from subclass_aot.trace.outputs import OutputReader, is_traced
 from subclass_aot.trace.tangents import Tangents
 
@@ -99,8 +105,9 @@ def run_forward(
     recorder.listeners.random_numbers.own.begin_forward(recorder)
     seen = user.arguments.seen(call, inputs.seen)
     before, hooks = torch.is_grad_enabled(), torch.utils.hooks.RemovableHandle.next_id
-    recorder.graph.grads_read = []  # type: ignore[attr-defined]  # nodes of tensors whose `.grad` is read
+    recorder.graph.gradients_asked_for = []  # type: ignore[attr-defined]  # nodes of tensors: see `MetaTensor.grad`
     contexts = contexts_of(inputs.seen, (*inputs.plan.paths, *user.arguments.paths_of_views))
+    gradients = gradients_of_computed(inputs) if user.arguments.with_grad else {}
     args, kwargs = call
     refuse_parallel_method(fn)
     dtype = torch.get_default_dtype()
@@ -114,6 +121,7 @@ def run_forward(
 
     results, outcome = with_assigned_data(results, outcome, inputs, recorder)
     of_metadata = check_metadata_mutations(inputs, user, recorder)
+    refuse_other_gradients(inputs, gradients)
     hooked = torch.utils.hooks.RemovableHandle.next_id != hooks
     reader = OutputReader(inputs.seen, inputs.leaves, recorder, not inputs.inference, hooked)
     mutations = mutations_of(inputs, user, recorder, reader, of_metadata, outcome)

@@ -232,23 +232,20 @@ def trace_inputs(plan: InputPlan, user: UserInputs, recorder: Recorder, inferenc
     for i, real in enumerate(user.arguments.values):
         if isinstance(real, torch.nn.Parameter):
             _torch.autograd.mark_as_parameter(autograd_leaves[i])
-        if not real.requires_grad:
-            continue
-        autograd_leaves[i].requires_grad_()
-        if inference:
-            continue  # it raises when it is read, and nothing comes of it
-        if real.is_leaf and real.grad is not None:
+        if real.requires_grad:
+            autograd_leaves[i].requires_grad_()
+            if not real.is_leaf and not inference:
+                fakes = [_fake(x) if plan.is_dense(s) else x for s, x in enumerate(leaves)]
+                fresh = fresh or wrap(fakes)
+                with torch.enable_grad():
+                    traced[i] = as_non_leaf(autograd_leaves[i], fresh[i])
+        if (real.is_leaf or real.retains_grad) and real.grad is not None:
             has_symbols = any(_has_symbols(specs[s]) for s in plan.index_map.flat_of(i))
             if has_symbols and _alike(real, real.grad):  # the numbers of the gradient would become those of the input
                 unread = [_unread(x) if isinstance(x, MetaTensor) else x for x in leaves]
-                autograd_leaves[i].grad = wrap(unread)[i]
+                traced[i].grad = wrap(unread)[i]
             else:
-                autograd_leaves[i].grad = _no_input(real.grad)
-        if not real.is_leaf:
-            fakes = [_fake(x) if plan.is_dense(s) else x for s, x in enumerate(leaves)]
-            fresh = fresh or wrap(fakes)
-            with torch.enable_grad():
-                traced[i] = as_non_leaf(autograd_leaves[i], fresh[i])
+                traced[i].grad = _no_input(real.grad)
     views = TracedViews(user.arguments, traced, recorder)
     before = tuple(Before.of(t, m) for t, m in zip(traced, plan.flatten.metas, strict=True))
     return TracedInputs(plan, leaves, specs, autograd_leaves, traced, views, before, inference)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 
 import torch
@@ -16,6 +17,7 @@ from subclass_aot.meta import MetaTensor, Storage
 from subclass_aot.outcome import Leaf, Outcome
 from subclass_aot.outputs import AliasOfLeaf, InputLeaf, Output, Value, ViewOfInput
 from subclass_aot.signature import InputMutation, MetadataMutation, Mutations
+from subclass_aot.tables import Gradients
 from subclass_aot.trace.input_views import check_histories, check_shared_fields
 from subclass_aot.trace.inputs import TracedInputs, UserInputs
 from subclass_aot.trace.outputs import OutputReader
@@ -31,16 +33,15 @@ def check_metadata_mutations(inputs: TracedInputs, user: UserInputs, recorder: R
         MutationError: The function did to an input what a graph cannot do.
         SizesMustBeKnown: The metadata of one with symbolic sizes was mutated.
     """
-    asked_for = any(node.op == "placeholder" for node in recorder.graph.grads_read)  # type: ignore[attr-defined]
-    if asked_for and not user.arguments.with_grad:
-        raise Retrace(with_grad=True)
-    for path, before, traced in zip(inputs.plan.paths, inputs.before, inputs.traced, strict=True):
+    _need_gradients(inputs, user, recorder)
+    of_each = zip(inputs.plan.paths, inputs.before, inputs.traced, inputs.autograd_leaves, strict=True)
+    for path, before, traced, leaf in of_each:
         if before.requires_grad and not traced.requires_grad:
             raise MutationError(messages.SWITCHED_GRAD.format(path=path))
         if _torch.autograd.has_hooks(traced):
             raise MutationError(messages.HOOKED_INPUT.format(path=path))
-        if not user.arguments.with_grad and traced.is_leaf and traced.grad is not before.grad:
-            raise Retrace(with_grad=True)
+        if leaf is not traced and leaf.grad is not None:
+            raise MutationError(messages.BACKWARD_THROUGH_INPUT.format(path=path))
     found: dict[int, list[MetadataMutation]] = {}
     for tensor, step, tracked in recorder.mutations.metadata:
         for i, traced in enumerate(inputs.seen):
@@ -53,6 +54,46 @@ def check_metadata_mutations(inputs: TracedInputs, user: UserInputs, recorder: R
     _refuse_mutated_together(inputs, user, metadata_mutated)
     _refuse_other_leaves(inputs, metadata_mutated, recorder.listeners.assigned_data.before.values())
     return found
+
+
+def _need_gradients(inputs: TracedInputs, user: UserInputs, recorder: Recorder) -> None:
+    """Sees to it that the `.grad` of each input is an input, too, if the function has read or changed it.
+
+    Raises:
+        Retrace: One of them is none yet.
+    """
+    nodes, slots = set(recorder.graph.gradients_asked_for), inputs.plan.index_map.slots  # type: ignore[attr-defined]
+    leaves = enumerate(inputs.leaves) if nodes else ()
+    asked = {slots[i].outer for i, leaf in leaves if isinstance(leaf, MetaTensor) and leaf.meta_tag in nodes}
+    counting, values = user.arguments.with_grad, user.arguments.values
+    for i, (before, traced) in enumerate(zip(inputs.before, inputs.traced, strict=True)):
+        if counting.counts(values[i]):
+            continue
+        if i in asked or traced.is_leaf and traced.grad is not before.grad:
+            least = Gradients.OF_THOSE_THAT_REQUIRE_IT
+            raise Retrace(with_grad=least if least.counts(values[i]) else Gradients.OF_ALL)
+
+
+def gradients_of_computed(inputs: TracedInputs) -> dict[str, torch.Tensor | None]:
+    """Returns the `.grad` of each input that is no leaf, by its path: one that retains it may have one."""
+    with warnings.catch_warnings(action="ignore"):  # torch warns of the others
+        pairs = zip(inputs.plan.paths, inputs.traced, strict=True)
+        return {path: traced.grad for path, traced in pairs if not traced.is_leaf}
+
+
+def refuse_other_gradients(inputs: TracedInputs, before: Mapping[str, torch.Tensor | None]) -> None:
+    """Refuses a change of the `.grad` of an input that is no leaf.
+
+    Args:
+        inputs: The inputs.
+        before: What `gradients_of_computed` found before.
+
+    Raises:
+        MutationError: There is one.
+    """
+    for path, gradient in gradients_of_computed(inputs).items() if before else ():
+        if gradient is not before[path]:
+            raise MutationError(messages.GRADIENT_OF_COMPUTED.format(path=path))
 
 
 def requires_grad_mutations(inputs: TracedInputs, looks: bool) -> tuple[int, ...]:

@@ -18,6 +18,7 @@ from subclass_aot.graph import Looks, Retrace, TraceOptions
 from subclass_aot.put_back import PutBack
 from subclass_aot.sizes import DynamicSizes, GivenSizes
 from subclass_aot.symbols import SizesMustBeKnown
+from subclass_aot.tables import Gradients
 from subclass_aot.trace.handlers import Abandoned, handlers_run, handlers_wait, with_handlers_waiting
 from subclass_aot.trace.joint import JointTrace, trace_once
 from subclass_aot.trace.text import Hashes
@@ -68,8 +69,8 @@ class Attempt:
         return dataclasses.replace(self, sizes=sizes, options=options)
 
 
-Begin = Callable[[bool, BaseException | None], Attempt | None]
-"""Makes an attempt of which no more is known than whether the `.grad` of inputs belongs to the call, and what the
+Begin = Callable[[Gradients, BaseException | None], Attempt | None]
+"""Makes an attempt of which no more is known than of which inputs the `.grad` belongs to the call, and what the
 function or a compiler raised before; None if there is no such attempt."""
 
 
@@ -89,7 +90,7 @@ def specialize(begin: Begin, build: Callable[[Attempt], _T]) -> _T:
 
 def _specialize(begin: Begin, build: Callable[[Attempt], _T]) -> _T:
     before = handlers_run()
-    after = begin(False, None)
+    after = begin(Gradients.NONE, None)
     assert after is not None
     while True:
         attempt = dataclasses.replace(after, handlers=before)
@@ -102,9 +103,10 @@ def _specialize(begin: Begin, build: Callable[[Attempt], _T]) -> _T:
             after = begin(attempt.arguments.with_grad, attempt.failure) or attempt
         except (SizesMustBeKnown, Retrace) as found:
             after = attempt.after(found)
-            if after.options.with_grad and not attempt.arguments.with_grad:
+            known = attempt.arguments.with_grad
+            if after.options.with_grad and known != Gradients.OF_ALL:
                 before = handlers_run()
-                after = begin(True, attempt.failure)
+                after = begin(Gradients(max(after.options.with_grad, known + 1)), attempt.failure)
             if after is None:
                 raise
         except Exception as error:  # of the function's, or of a compiler's

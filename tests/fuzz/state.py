@@ -105,7 +105,8 @@ READS = (
     "y = y * getattr(x, 'like', 2)",
     "y = y * (2 if type(x) is torch.Tensor else 3)", "y = y * (2 if type(y) is type(self.kept) else 3)",
     "y = y * (2 if isinstance(x.shape[0], int) else 3)", "y = y * (2 if self.p.__class__ is torch.nn.Parameter else 3)",
-    "y = y * (2 if isinstance(y.numel() / 2, float) else 3)",
+    "y = y * (2 if isinstance(y.numel() / 2, float) else 3)", "y = y * (2 if self.b.grad is None else 3)",
+    "y = y if self.kept.grad is None else y * self.kept.grad", "y = y + sum(p.grad is None for p in (self.p, self.w))",
 )  # fmt: skip
 """Lines that read state."""
 
@@ -121,6 +122,7 @@ WRITES = (
     "self.b.seen = getattr(self.b, 'seen', 0) + 1", "self.t.note = 4",
     "self.t = Tagged(self.t.value * 2, None, self.t.tag)", "self.t.value.mul_(0.5)", "self.grads.clear()",
     "self.p.tag = self.n", "self.b.spec = getattr(self.b, 'spec', 0) + 1", "self.p.__dict__.clear()",
+    "self.p.grad = None", "self.b.grad = self.b * 2", "del self.kept.grad", "self.kept.grad = self.kept * 3",
 )  # fmt: skip
 """Lines that write state, in calls and between them."""
 
@@ -130,6 +132,8 @@ OF_CLASSES = (
     "self.w.grad = None", "globals().__setitem__('COUNT', COUNT + 1)",
     "self.p.data.mul_(0.5)", "self.eval()", "self.train()",
     "type.__delattr__(Config, 'extra') if 'extra' in vars(Config) else None",
+    "self.p.requires_grad_(not self.p.requires_grad)", "self.w.requires_grad_(not self.w.requires_grad)",
+    "self.p.grad = torch.ones(3)",
 )  # fmt: skip
 """Lines that write state of classes and globals, and of modules as a whole: between calls."""
 

@@ -13,6 +13,7 @@ from subclass_aot import Spec
 from subclass_aot.graph import REPLACED, Recorder
 from subclass_aot.graph.listeners.places import PLACES
 from subclass_aot.graph.replaced.fronts import FRONTS
+from subclass_aot.graph.replaced.gradients import GRADIENTS
 from subclass_aot.graph.replaced.higher_order import HIGHER_ORDER
 from subclass_aot.graph.replaced.in_place_views import IN_PLACE_VIEWS
 from subclass_aot.graph.replaced.lost_out import LOST_OUT
@@ -24,7 +25,7 @@ from tests.graph.recording import SPEC, raw, recorded
 
 
 def test_it_is_all_that_the_room_has() -> None:
-    parts = HIGHER_ORDER, IN_PLACE_VIEWS, LOST_OUT, PLACES, RESOLVED, FRONTS, SYMBOLIC_INDICES, WATCHED
+    parts = HIGHER_ORDER, IN_PLACE_VIEWS, LOST_OUT, PLACES, RESOLVED, FRONTS, GRADIENTS, SYMBOLIC_INDICES, WATCHED
     assert {name: rule for part in parts for name, rule in part.items()} == REPLACED
     assert len(REPLACED) == sum(map(len, parts))
 

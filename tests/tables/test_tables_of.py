@@ -5,13 +5,14 @@ from __future__ import annotations
 import fractions
 import functools
 import types
+import warnings
 from typing import Any
 
 import pytest
 import torch
 
 from subclass_aot import TwoTensor
-from subclass_aot.tables import HOOKS, MODULE_TABLES, Table, extras_of, tables_of
+from subclass_aot.tables import HOOKS, MODULE_TABLES, Gradients, Table, extras_of, tables_of
 
 
 class Key:
@@ -112,5 +113,17 @@ def test_private_attributes_of_a_wrapper_belong_to_its_class() -> None:
         (lambda: torch.ones(2, requires_grad=True) * 1, []),
     ],
 )
-def test_gradients_of_leaves_are_a_table_if_asked_for(make: Any, found: list[Table]) -> None:
-    assert extras_of(make(), with_grad=True) == found and extras_of(make()) == []
+def test_gradients_are_a_table_if_asked_for(make: Any, found: list[Table]) -> None:
+    assert extras_of(make(), Gradients.OF_THOSE_THAT_REQUIRE_IT) == found and extras_of(make()) == []
+    assert extras_of(make(), Gradients.OF_ALL) == [Table("grad")]
+
+
+def test_the_gradient_of_a_tensor_that_may_have_one() -> None:
+    frozen, computed = torch.ones(2), torch.ones(2, requires_grad=True) * 1
+    frozen.grad, retains = torch.ones(2), computed * 1
+    retains.retain_grad()
+    retains.sum().backward()
+    with warnings.catch_warnings(action="error"):
+        assert Table("grad").read(frozen) == [("grad", frozen.grad)]
+        assert Table("grad").read(computed) == [("grad", None)]
+        assert Table("grad").read(retains) == [("grad", retains.grad)] and retains.grad is not None

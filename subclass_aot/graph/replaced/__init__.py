@@ -7,6 +7,7 @@ from typing import Any
 
 from subclass_aot.graph.listeners.places import PLACES
 from subclass_aot.graph.replaced.fronts import FRONTS
+from subclass_aot.graph.replaced.gradients import GRADIENTS
 from subclass_aot.graph.replaced.higher_order import HIGHER_ORDER
 from subclass_aot.graph.replaced.in_place_views import IN_PLACE_VIEWS
 from subclass_aot.graph.replaced.lost_out import LOST_OUT
@@ -15,6 +16,7 @@ from subclass_aot.graph.replaced.symbolic_indices import SYMBOLIC_INDICES
 from subclass_aot.graph.replaced.watched import WATCHED
 
 REPLACED: dict[Any, Callable[..., Any]] = {
-    **HIGHER_ORDER, **IN_PLACE_VIEWS, **LOST_OUT, **PLACES, **RESOLVED, **FRONTS, **SYMBOLIC_INDICES, **WATCHED,
+    **HIGHER_ORDER, **IN_PLACE_VIEWS, **LOST_OUT, **PLACES, **RESOLVED, **FRONTS, **GRADIENTS, **SYMBOLIC_INDICES,
+    **WATCHED,
 }  # fmt: skip
 """What is called, by what the program calls."""

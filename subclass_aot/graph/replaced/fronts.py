@@ -91,13 +91,6 @@ def _by_leaf(name: str) -> Callable[..., Any]:
     return rule
 
 
-def _gradient(recorder: Recorder, tensor: Any) -> Any:
-    leaf = _torch.plain_subclasses.leaf_of(tensor)
-    if leaf is not tensor:
-        leaf.grad  # noqa: B018  # which is noted
-    return NotImplemented
-
-
 def _data_replaced(recorder: Recorder, tensor: Any, value: torch.Tensor) -> Any:
     leaf = _torch.plain_subclasses.leaf_of(tensor)
     if leaf is tensor:
@@ -142,7 +135,6 @@ _tensor: Any = torch.Tensor  # whose properties are functions of torch
 
 FRONTS: dict[Any, Callable[..., Any]] = {
     **{getattr(torch.Tensor, name): _by_leaf(name) for name in _OF_MEMORY},
-    _tensor.grad.__get__: _gradient,
     _tensor.data.__set__: _data_replaced,
     torch.Tensor.__repr__: _repr,
     torch.Tensor.__format__: as_object,

@@ -1,0 +1,32 @@
+"""Notes that a program reads or changes the `.grad` of an input: whether there is one is a fact of the call then.
+
+A leaf notes it itself. Wrappers and tensors of plain subclasses are classes of others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from subclass_aot import _torch
+from subclass_aot.flatten import FlattenPlan
+from subclass_aot.graph.recorder import Recorder
+from subclass_aot.meta import MetaTensor
+
+
+def _noted(recorder: Recorder, tensor: Any, *value: object) -> Any:
+    if type(tensor) is not MetaTensor:
+        for leaf in FlattenPlan.leaves_of(_torch.plain_subclasses.leaf_of(tensor)):
+            if type(leaf) is MetaTensor:
+                leaf.grad  # noqa: B018  # which notes it
+    return NotImplemented
+
+
+_gradient: Any = torch.Tensor.grad  # whose methods are functions of torch
+
+GRADIENTS: dict[Any, Callable[..., Any]] = dict.fromkeys(
+    (_gradient.__get__, _gradient.__set__, _gradient.__delete__), _noted
+)
+"""What is called in place of functions of torch, with the recorder as first argument."""
