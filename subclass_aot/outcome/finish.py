@@ -91,7 +91,7 @@ class _Writer:
             for name, value in entries
         ]
         for tensor, name, value in attributes:
-            self.source.line(f"{tensor}.__dict__[{name!r}] = {value}")
+            self.source.line(f"{tensor}.grad = {value}" if name == "grad" else f"{tensor}.__dict__[{name!r}] = {value}")
         kept = self.expressions(self.outcome.kept)
         for change, assigned, removed in changes:
             self.change(change, self.objects[change.object], assigned, removed)

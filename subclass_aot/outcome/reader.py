@@ -216,8 +216,11 @@ class Reader:
                 path = ".".join((self.paths[position], *inner))
                 tables = extras_of(tensor)
                 names = [name for name in vars(tensor) if any(table.has(name) for table in tables)] if tables else []
-                if names:
-                    entries = tuple((name, self.recipe(vars(tensor)[name], f"{path}.{name}")) for name in names)
+                held = {name: vars(tensor)[name] for name in names}
+                if tensor.is_leaf and not tensor.requires_grad and tensor.grad is not None:
+                    held["grad"] = tensor.grad
+                if held:
+                    entries = tuple((name, self.recipe(value, f"{path}.{name}")) for name, value in held.items())
                     yield position, inner, entries
             position += 1
 

@@ -218,8 +218,8 @@ class Outcome:
         generator: The state that the function leaves torch's generator of random numbers in, if it sets it.
         keeps_generator: Whether it puts back the state that there was before.
         default_dtype: The default dtype that it leaves, if it sets it.
-        attributes: What stands on new tensors: their positions among the flattened results, the names of inner tensors
-            on the way, and names and values.
+        attributes: What stands on new tensors, their `.grad` too: their positions among the flattened results, the
+            names of inner tensors on the way, and names and values.
         kept: What the call keeps for what backward leaves behind. See Note [Outcome of backward].
     """
 

@@ -243,3 +243,49 @@ def test_going_backward_beyond_an_input_is_refused() -> None:
         sa.aot_compile(program)(w * 2)
     sa.aot_compile(program)(w)
     assert told(w.grad) == ([3, 3], False)
+
+
+def on_a_result(x: Any) -> Any:
+    result = x * 2
+    result.grad = x * 3
+    return result
+
+
+def on_a_parameter(x: Any) -> Any:
+    result = nn.Parameter((x * 2).detach(), requires_grad=False)
+    result.grad = x * 3
+    return [result, result.grad]
+
+
+def on_a_wrapper(x: Any) -> Any:
+    result = TwoTensor(x * 2, x)
+    result.grad = TwoTensor(x * 3, x)
+    return result
+
+
+def on_a_view(x: Any) -> Any:
+    result = x.view(-1)
+    result.grad = x * 2
+    return {"a": result}
+
+
+def in_an_object(x: Any) -> Any:
+    held = types.SimpleNamespace(of=x.detach())
+    held.of.grad = x * 2
+    return held.of
+
+
+def with_gradients(value: Any) -> Any:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        return [with_gradients(x) for x in value]
+    return told(value), None if value.grad is None else with_gradients(value.grad)
+
+
+@pytest.mark.parametrize("program", [on_a_result, on_a_parameter, on_a_wrapper, on_a_view, in_an_object])
+def test_what_is_made_gets_one(program: Callable[[Any], Any]) -> None:
+    compiled = sa.aot_compile(program)
+    for number in (1.0, 2.0):
+        x = torch.full((2,), number)
+        assert with_gradients(compiled(x)) == with_gradients(program(x))
