@@ -5,7 +5,9 @@ They define what the functions promise, and run where no compiler was at hand.
 
 from __future__ import annotations
 
+import operator
 import types
+from itertools import chain
 from typing import Any, TypeVar
 
 _Values = TypeVar("_Values")
@@ -65,7 +67,7 @@ def same_items(kept: tuple[Any, ...], /) -> bool:
         raise TypeError("same_items(kept) takes a tuple of holders, each followed by its items")
     for holder, items in zip(kept[::2], kept[1::2], strict=True):
         now = items_of(holder)
-        if len(now) != len(items) or any(a is not b for a, b in zip(now, items, strict=True)):
+        if len(now) != len(items) or not all(map(operator.is_, now, items)):
             return False
     return True
 
@@ -84,9 +86,9 @@ def items_of(holder: object) -> tuple[Any, ...]:
         except AttributeError:
             return ()
     if isinstance(holder, type):
-        return tuple([x for item in vars(holder).items() for x in item])
+        return tuple(chain.from_iterable(vars(holder).items()))
     table = holder if isinstance(holder, dict) else holder.__dict__
-    return tuple([x for item in dict.items(table) for x in item])
+    return tuple(chain.from_iterable(dict.items(table)))
 
 
 def have_exactly(values: object, classes: tuple[type, ...], name: str, attributes: tuple[object, ...], /) -> bool:

@@ -17,7 +17,14 @@ from subclass_aot.aliasing import autograd_base
 from subclass_aot.call.data_access import refuse_unknown_parts
 from subclass_aot.call.modules import new_modules, places_of
 from subclass_aot.call.places import ArgumentPlace, HeldPlace, ModulePlace, Place
-from subclass_aot.call.pytree import flatten_but_for_whole, is_whole, keys_of, path_of, reached_twice
+from subclass_aot.call.pytree import (
+    classes_in,
+    flatten_but_for_whole,
+    is_whole,
+    keys_of,
+    path_of,
+    reached_twice,
+)
 from subclass_aot.errors import TraceError
 from subclass_aot.flatten import FlattenPlan
 from subclass_aot.objects import AccessPath, Holder, Objects, parts_of
@@ -29,6 +36,10 @@ _LAYOUT = """{path} is a tensor of the layout {layout}, and graphs take tensors 
 _GRADIENT_LAYOUT = """{path} is a tensor of the layout {layout}, and the function reads or changes it.
   It is there from an earlier backward, and graphs take tensors with strides.
   Instead: have it be None when the function is called: optimizer.zero_grad() goes before the call, not into it."""
+
+
+_FLAT = 3
+"""How many containers there are around arguments that are no containers: `args`, `kwargs`, and the pair of both."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +110,9 @@ class Arguments:
         tensors: list[torch.Tensor] = []
         for name, part in held:
             objects.root(part, name, True)
+        if treespec.num_nodes - treespec.num_leaves > _FLAT:
+            for cls in classes_in(treespec):
+                objects.reach_classes(cls)
         # The order of places says which path a tensor has that stands in several: arguments first, then modules.
         for i, (leaf, path) in enumerate(zip(leaves, paths, strict=True)):
             if isinstance(leaf, torch.Tensor):
@@ -165,7 +179,7 @@ class Arguments:
     def is_flat(self) -> bool:
         """Whether the arguments are tensors one by one, with no structure around them."""
         nodes = self.treespec.num_nodes - self.treespec.num_leaves
-        return nodes == 3 and all([isinstance(x, torch.Tensor) for x in self.leaves])
+        return nodes == _FLAT and all([isinstance(x, torch.Tensor) for x in self.leaves])
 
     @property
     def keywords(self) -> list[str]:

@@ -46,6 +46,16 @@ def path_of(accessor: optree.PyTreeAccessor) -> str:
     return f"kwargs[{rest[0].entry!r}]" + "".join(e.codify("") for e in rest[1:])
 
 
+def classes_in(treespec: optree.PyTreeSpec) -> Iterator[type]:
+    """Yields the classes of containers among the arguments, but for Python's own."""
+    todo = [treespec]
+    while todo:
+        for child in todo.pop().children():
+            if child.type not in (None, tuple, list, dict):
+                yield child.type
+            todo.append(child)
+
+
 def keys_of(treespec: optree.PyTreeSpec) -> Iterator[tuple[str, Any]]:
     """Yields keys of dicts among the arguments that are objects. A dict with another key has another structure.
 

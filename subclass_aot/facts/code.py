@@ -21,6 +21,9 @@ from subclass_aot.put_back import PutBack
 _LIBRARIES = ("torch", "builtins", "typing", "enum", "abc")
 """Packages whose classes are known by their names: a file has the version of torch."""
 
+METHODS = staticmethod | classmethod | property | functools.cached_property | functools.partialmethod
+"""What makes attributes of a class of functions."""
+
 Members = tuple[tuple[type, Mapping[str, Any], Mapping[Any, Any]], ...] | types.CodeType | None
 """What a class is made of: each base with its attributes and its rules. The code of a function. None of others."""
 
@@ -65,6 +68,8 @@ def source_of(thing: Any, members: Members = None) -> str:
             return _hash(_of_class(thing, members if isinstance(members, tuple) else members_of(thing)))
     if isinstance(thing, types.MethodType):
         return source_of(thing.__func__)
+    if isinstance(thing, METHODS):
+        return _hash(part for function in _functions(thing) for part in _of_function(function, function.__code__))
     if isinstance(thing, functools.partial):
         return source_of(thing.func)
     return "" if isinstance(thing, types.BuiltinFunctionType) else source_of(type(thing))
@@ -106,7 +111,10 @@ def _rules_of(cls: type) -> Mapping[Any, Any]:
 
 def _functions(value: object) -> Iterator[types.FunctionType]:
     """Yields the functions that an attribute of a class is made of, but for those that this library generates."""
-    for part in (value, *(getattr(value, name, None) for name in ("__func__", "fget", "fset", "func", "__wrapped__"))):
+    for part in (
+        value,
+        *(getattr(value, name, None) for name in ("__func__", "fget", "fset", "fdel", "func", "__wrapped__")),
+    ):
         if isinstance(part, types.FunctionType) and not hasattr(part, "__source__"):
             yield part
 

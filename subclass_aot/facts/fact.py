@@ -38,6 +38,8 @@ class Kind(enum.Enum):
     """A Python value."""
     CODE = "code"
     """A function or class that is not walked."""
+    METHOD = "method"
+    """What a class has by a name: a function, a property or the like, or a class."""
     STANDS = "stands there"
     """What stands at a place and is no value: a tensor, a tuple of some class, a weak reference."""
     OBJECT = "object"

@@ -97,7 +97,9 @@ class ObjectReader:
                 self._node(f"a key of {where}", key, of_call, f"{within}, {i}")
             at = f"{within}, {key if isinstance(key, str) else i}"  # attributes have no order that counts
             number = node.value if isinstance(node, nodes.ValueAt) else None
-            if type(number) is int and abs(number) >= SMALL and (told := hash_of(holder.value, number)) is not None:
+            if kind == "class" and isinstance(node, nodes.ValueAt) and Table.is_method(node.value):
+                self._found.append(Fact(where, Kind.METHOD, Code.of(node.value), of_call, at))
+            elif type(number) is int and abs(number) >= SMALL and (told := hash_of(holder.value, number)) is not None:
                 self._found.append(Fact(where, Kind.VALUE, told, of_call, at))
             else:
                 self._node(where, node, of_call, at)

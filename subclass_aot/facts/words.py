@@ -39,7 +39,9 @@ _QUIET = frozenset(
 
 def difference(before: Facts, now: Facts) -> list[str]:
     """Lists the facts that differ, each as one line."""
+    methods: list[str] = []
     loud: list[str] = []
+    at_both: list[str] = []
     quiet: list[str] = []
     then, there = _by_place(before), _by_place(now)
     for key in dict.fromkeys([*then, *there]):
@@ -49,8 +51,11 @@ def difference(before: Facts, now: Facts) -> list[str]:
             if one is None or other is None or (one.kind, one.value) != (other.kind, other.value):
                 line = _line(one, other)
                 silent = key[1] in _QUIET or line.endswith(_ANOTHER)
-                (quiet if silent else loud).append(line)
-    return loud or quiet
+                (methods if key[1] is Kind.METHOD else quiet if silent else loud).append(line)
+                if not silent and one is not None and other is not None and key[1] is not Kind.METHOD:
+                    at_both.append(line)
+    # With another method come other globals, defaults and so on.
+    return methods + at_both if methods else loud or quiet
 
 
 def words(facts: Iterable[Fact]) -> dict[str, str]:
@@ -85,6 +90,8 @@ def _line(before: Fact | None, now: Fact | None) -> str:
     """Says what differs, with the name of it."""
     name = _name(before or now)  # type: ignore[arg-type]
     one, other = ("absent" if fact is None else words_of(fact) for fact in (before, now))
+    if before is not None and now is not None and now.kind is Kind.METHOD:
+        return f"{name} was replaced"
     if one == other and all(fact is not None and isinstance(fact.value, Told) for fact in (before, now)):
         one, other = (f"{fact.value.text} #{fact.value.digest}" for fact in (before, now))  # type: ignore[union-attr]
     if (before or now).kind is Kind.ASSUMED:  # type: ignore[union-attr]
@@ -117,7 +124,7 @@ def _name(fact: Fact) -> str:
         case Kind.HISTORY:
             return f"history of {place}"
         case (
-            Kind.STRUCTURE | Kind.MODE | Kind.IDENTITY | Kind.VALUE | Kind.CODE | Kind.OBJECT | Kind.HOOKS
+            Kind.STRUCTURE | Kind.MODE | Kind.IDENTITY | Kind.VALUE | Kind.CODE | Kind.METHOD | Kind.OBJECT | Kind.HOOKS
             | Kind.TENSOR | Kind.SAME | Kind.NUMBER | Kind.STORAGE | Kind.TWICE | Kind.GRADIENTS | Kind.SIZE
             | Kind.ASSUMED
         ):  # fmt: skip
@@ -143,7 +150,7 @@ def words_of(fact: Fact) -> str:
             return f"{type(_constant(value)).__name__} {text}" if fact.place.startswith("Python value ") else text
         case Kind.KEYS | Kind.LIMIT | Kind.DATA:
             return text_of(_constant(value))
-        case Kind.CLASS | Kind.CODE:
+        case Kind.CLASS | Kind.CODE | Kind.METHOD:
             assert isinstance(value, Code)
             return _class(value.thing)
         case Kind.STANDS:

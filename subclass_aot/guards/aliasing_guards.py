@@ -55,9 +55,10 @@ def refuse_other_relations(
             case Kind.ADDRESS:
                 source.refuse_if(f"id({tensors[int(fact.within)]}) != {value}")
             case (
-                Kind.STRUCTURE | Kind.MODE | Kind.CLASS | Kind.IDENTITY | Kind.VALUE | Kind.CODE | Kind.STANDS
-                | Kind.OBJECT | Kind.LENGTH | Kind.KEYS | Kind.LIMIT | Kind.NAMES | Kind.CHILDREN | Kind.HOOKS
-                | Kind.TENSOR | Kind.SAME | Kind.NUMBER | Kind.TWICE | Kind.GRADIENTS | Kind.SIZE | Kind.ASSUMED
+                Kind.STRUCTURE | Kind.MODE | Kind.CLASS | Kind.IDENTITY | Kind.VALUE | Kind.CODE | Kind.METHOD
+                | Kind.STANDS | Kind.OBJECT | Kind.LENGTH | Kind.KEYS | Kind.LIMIT | Kind.NAMES | Kind.CHILDREN
+                | Kind.HOOKS | Kind.TENSOR | Kind.SAME | Kind.NUMBER | Kind.TWICE | Kind.GRADIENTS | Kind.SIZE
+                | Kind.ASSUMED
             ):  # fmt: skip
                 pass
             case _:

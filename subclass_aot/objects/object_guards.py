@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 
-from subclass_aot import _torch
+from subclass_aot import _torch, hooks
 from subclass_aot.bytecode import names_in
 from subclass_aot.codegen import GuardedSource
+from subclass_aot.objects.class_guard import ClassGuard, is_method
 from subclass_aot.objects.comparisons import (
     elements_of,
     is_compared_by_identity,
@@ -398,13 +399,12 @@ class ObjectGuards:
             self.node(part, node)
 
     def _class(self, name: str, cls: type, entries: Entries) -> None:
-        """Compares the attributes of a class that are data, and how many it has of any kind."""
+        """Compares the names and the methods of a class at once, and then what its data holds."""
+        methods = self.source.const(ClassGuard(cls, entries), f"{name}_methods")
+        same = self.source.const(hooks.same_items, "same_items")
+        self.source.refuse_if(f"not {same}({methods}.kept) and not {methods}.fits()")
         local = self.source.const(vars(cls), f"{name}_attributes")
-        # Python itself puts names into a class, as `copy` does: then its data is counted.
-        names = self.source.const(Table.names_of_data, "names_of_data")
-        known = self.source.const(tuple(sorted(str(key) for key, _ in entries)), "names")
-        self.source.refuse_if(f"len({local}) != {len(vars(cls))} and {names}({name}) != {known}")
-        self._by_name(local, entries)
+        self._by_name(local, [entry for entry in entries if not is_method(entry[1])])
 
     def _globals(self, function: types.FunctionType, table: Table, entries: Entries) -> None:
         local = self.source.const(table.mapping(function), "module_globals")

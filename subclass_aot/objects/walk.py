@@ -204,7 +204,7 @@ class Objects:
             if position is not None:
                 self.reached.append(position)
 
-    def _reach_classes(self, cls: type) -> None:
+    def reach_classes(self, cls: type) -> None:
         """Notes a class, and those it derives from, of which the user may change attributes."""
         for base in self._may_run.add_class(cls):
             self._reach(base, base.__qualname__)
@@ -216,7 +216,7 @@ class Objects:
             self.tensors.append(HeldTensor(sized(value), path, pinned, True))
             return NumberAt(len(self.tensors) - 1)
         if issubclass(kind, type):
-            self._reach_classes(value)
+            self.reach_classes(value)
             return ValueAt(value)
         if kind in ATOMS:
             return ValueAt(value)
@@ -229,6 +229,8 @@ class Objects:
             self.attributes_of(value, path, pinned, AccessPath("held", (number,)))
             return TensorAt(number)
         if isinstance(value, tuple):
+            if kind is not tuple:
+                self.reach_classes(kind)
             parts = tuple(self._node(x, f"{path}[{i}]", access_path.then(i), pinned) for i, x in enumerate(value))
             if kind is not tuple and has_vars(kind):
                 return self._with_vars(value, parts, path, access_path, pinned)
@@ -265,6 +267,7 @@ class Objects:
         if value is self._without_hooks:
             tables = [table for table in tables if table.kind not in HOOKS]
         if not tables:
+            self.reach_classes(kind)
             self.watch(path, value)
             return ValueAt(value, NotStepped(value, path) if is_stepped(value) else None)
         if len(self.holders) - self._holding_tensors >= LIMIT:
@@ -276,7 +279,7 @@ class Objects:
         if isinstance(value, types.FunctionType):
             self._may_run.add_function(value)
         elif not isinstance(value, type):
-            self._reach_classes(kind)
+            self.reach_classes(kind)
         self._later.append(position)
         return ObjectAt(position)
 
@@ -439,6 +442,8 @@ class Objects:
             raise PlanError(_IN_SET.format(path=holder.path))
         if table.kind == "globals" and table.is_of_another_file(holder.value, value):
             return key_node, ValueAt(value)  # compared, and not walked
+        if table.kind == "class" and table.is_function(value):
+            return key_node, ValueAt(value)  # those that may run are found by names
         if table.kind == "state":
             self.tensors.append(HeldTensor(value, path, holder.pinned, of_generator=True))
             return key_node, TensorAt(len(self.tensors) - 1)

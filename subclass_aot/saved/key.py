@@ -20,6 +20,7 @@ import torch
 from subclass_aot._stack import pass_on_interruption
 from subclass_aot.facts import Fact, Facts, Kind, source_of, words_of
 from subclass_aot.facts import fact as values
+from subclass_aot.facts.code import METHODS
 from subclass_aot.refused import Refused, at
 from subclass_aot.saved.codec import Encoder
 from subclass_aot.tables import is_object
@@ -100,7 +101,7 @@ class _Writer:
                 return self._constant(value)
             case Kind.KEYS:
                 return self._keys(value.value)
-            case Kind.CLASS | Kind.CODE:
+            case Kind.CLASS | Kind.CODE | Kind.METHOD:
                 return self._code(value)
             case Kind.STANDS:
                 return self._code(value) if isinstance(value, values.Code) else str(value)
@@ -176,6 +177,8 @@ class _Writer:
         if isinstance(thing, types.MethodType):
             owner = self._code(values.Code.of(type(thing.__self__)))
             return f"method {self._code(values.Code.of(thing.__func__))} of {owner}"
+        if isinstance(thing, METHODS):
+            return f"{type(thing).__name__} {source_of(thing)}"
         if not isinstance(thing, types.FunctionType | type | types.BuiltinFunctionType):
             return self._code(values.Code.of(type(thing)))
         if code.members is not None and id(code.members) in self._codes:

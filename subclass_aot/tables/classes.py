@@ -83,8 +83,7 @@ def is_data(cls: type) -> bool:
 
 def has_data(cls: type) -> bool:
     """Returns whether attributes of a class are walked: a class statement of the user's, and no class of tensors."""
-    kept = (torch.Tensor, enum.Enum, BaseException, tuple)
-    return bool(cls.__flags__ & HEAP_TYPE) and not issubclass(cls, kept) and is_users(cls.__module__)
+    return bool(cls.__flags__ & HEAP_TYPE) and not issubclass(cls, torch.Tensor) and is_users(cls.__module__)
 
 
 def can_be_made(cls: type) -> bool:

@@ -29,8 +29,8 @@ class Reached:
         self._names.update(names_in(function.__code__))
 
     def add_class(self, cls: type) -> Iterator[type]:
-        """Yields, of a class and those that it derives from, the user's that were not met before."""
-        for base in cls.__mro__:
+        """Yields, of a class, its metaclass and those that these derive from, the user's that were not met before."""
+        for base in cls.__mro__ if type(cls) is type else (*cls.__mro__, *type(cls).__mro__):
             if base not in self._classes and has_data(base):
                 self._classes[base] = None
                 yield base
@@ -41,7 +41,7 @@ class Reached:
             for name, value in vars(cls).items():
                 if isinstance(value, staticmethod | classmethod):
                     value = value.__func__
-                if isinstance(value, property | functools.cached_property):
+                if isinstance(value, property | functools.cached_property | functools.partialmethod):
                     value = value.fget if isinstance(value, property) else value.func
                 if isinstance(value, types.FunctionType) and self._may_run(name):
                     yield value

@@ -58,6 +58,9 @@ _WITHOUT_ORDER: frozenset[Kind] = frozenset({"attributes", "class"})
 one that is first by name, whichever came first.
 """
 
+_WITHOUT_DATA = (enum.Enum, BaseException, tuple)
+"""Classes of which only methods count: their data is what Python makes of the class statement."""
+
 HOOKS: tuple[Kind, ...] = _torch.modules.MODULE_HOOKS
 """The tables of every module that hold functions which run when it is called."""
 
@@ -70,7 +73,7 @@ class Table:
         kind: Which; "keys" are those that are objects, "weakly" are the items of a dict that holds its keys or values
             weakly, "grad" is that of a tensor, "data" its memory, "state" that of a generator, and the last are dicts
             of a module.
-            "class" are the attributes of a class that are data.
+            "class" are the attributes of a class: data, and the functions and the like that it has.
         only: If not None, only these keys belong to it.
         but: These do not.
         public: Whether names that begin with an underscore do not, either: those are the business of the class.
@@ -117,7 +120,7 @@ class Table:
                 return [("get_state()", _torch.generator.generator_state(holder))]
             case "class":
                 assert isinstance(holder, type)
-                return [(name, value) for name, value in vars(holder).items() if Table.is_class_data(name, value)]
+                return [(k, v) for k, v in vars(holder).items() if Table.is_of_class(holder, k, v)]
             case "partial":
                 assert isinstance(holder, functools.partial)
                 return [("func", holder.func), ("args", holder.args), ("keywords", holder.keywords)]
@@ -289,12 +292,28 @@ class Table:
     def is_class_data(name: str, value: object) -> bool:
         """Returns whether an attribute of a class is data: no method, no property, and none of Python's own."""
         of_python = name.startswith("__") and name.endswith("__") or name == "_abc_impl"
-        return not of_python and not isinstance(value, type) and not hasattr(type(value), "__get__")
+        return not of_python and not Table.is_method(value)
 
     @staticmethod
-    def names_of_data(cls: type) -> tuple[str, ...]:
-        """Returns the names of the attributes of a class that are data, in an order of their own."""
-        return tuple(sorted([name for name, value in vars(cls).items() if Table.is_class_data(name, value)]))
+    def is_method(value: object) -> bool:
+        """Returns whether an attribute of a class is a method, a property or the like, or a class in it."""
+        return isinstance(value, type) or hasattr(type(value), "__get__")
+
+    @staticmethod
+    def is_function(value: object) -> bool:
+        """Returns whether an attribute of a class is of functions alone: no data, no class, no descriptor of the
+        user's.
+        """
+        return Table.is_method(value) and not isinstance(value, type) and not is_users(type(value).__module__)
+
+    @staticmethod
+    def is_of_class(cls: type, name: str, value: object) -> bool:
+        """Returns whether an attribute of a class counts: Python puts some there itself, and has slots as it made
+        them. Of enumerations, exceptions and tuples only methods count.
+        """
+        if isinstance(value, types.GetSetDescriptorType | types.MemberDescriptorType):
+            return False
+        return Table.is_method(value) or not issubclass(cls, _WITHOUT_DATA) and Table.is_class_data(name, value)
 
     @staticmethod
     def methods_of(container: object) -> Any:
@@ -320,13 +339,14 @@ class Table:
 
 
 def _write_class(holder: object, contents: dict[Any, Any]) -> None:
-    """Gives a class these attributes that are data, and no others. Its metaclass is not called."""
+    """Gives a class these attributes, and no others that count. Its metaclass is not called."""
     assert isinstance(holder, type)
-    for name in Table.names_of_data(holder):
-        if name not in contents:
-            type.__delattr__(holder, name)
+    now = dict(Table("class").read(holder))
+    for name in now.keys() - contents.keys():
+        type.__delattr__(holder, name)
     for name, value in contents.items():
-        type.__setattr__(holder, name, value)
+        if name not in now or now[name] is not value:  # else Python forgets what it has found of methods
+            type.__setattr__(holder, name, value)
 
 
 def _cells(function: object) -> Sequence[tuple[str, types.CellType]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import enum
 import functools
@@ -261,6 +262,10 @@ CHOICES: dict[str, tuple[Any, ...]] = {
         "more data of a class",
         "an enum",
         "another one of an enum",
+        "a method of a metaclass",
+        "another method of a metaclass",
+        "a property of an enum",
+        "another property of an enum",
         "an object of a library",
         "an object of another class of it",
         "a bare object",
@@ -457,6 +462,21 @@ class WithData:
     size = 1
 
 
+class Meta(type):
+    def one(cls) -> int:
+        return 1
+
+    def other(cls) -> int:
+        return 2
+
+
+class Made(metaclass=Meta): ...
+
+
+PairOfLibrary = collections.namedtuple("PairOfLibrary", "one other", module="torch.nn.other")
+PROPERTIES = property(lambda self: 1), property(lambda self: 2)
+
+
 def with_data(**data: int) -> WithData:
     for name in [name for name in vars(WithData) if not name.startswith("__")]:
         delattr(WithData, name)
@@ -544,6 +564,10 @@ OBJECTS: dict[str, Callable[[], Any]] = {
     "more data of a class": lambda: with_data(size=1, more=1),
     "an enum": lambda: Knows(KNOWN, Color.RED),
     "another one of an enum": lambda: Knows(KNOWN, Color.BLUE),
+    "a method of a metaclass": lambda: (setattr(Meta, "unused", Meta.one), own(Made, 1))[1],
+    "another method of a metaclass": lambda: (setattr(Meta, "unused", Meta.other), own(Made, 1))[1],
+    "a property of an enum": lambda: (setattr(Color, "note", PROPERTIES[0]), Knows(KNOWN, Color.RED))[1],
+    "another property of an enum": lambda: (setattr(Color, "note", PROPERTIES[1]), Knows(KNOWN, Color.RED))[1],
     "two attributes": lambda: types.SimpleNamespace(a=1, b=2),
     "two attributes, turned": lambda: types.SimpleNamespace(b=2, a=1),
     "knows the tensor": lambda: Knows(KNOWN, KNOWN),
@@ -558,7 +582,7 @@ OBJECTS: dict[str, Callable[[], Any]] = {
     "the second list twice": lambda: Knows(KNOWN, one_twice([1], [1], 1)),
     "the first tensor twice": lambda: Knows(KNOWN, one_twice(torch.ones(1), torch.ones(1), 0)),
     "the second tensor twice": lambda: Knows(KNOWN, one_twice(torch.ones(1), torch.ones(1), 1)),
-    "a pair inside": lambda: Knows(KNOWN, Pair(1, [2])),
+    "a pair inside": lambda: Knows(KNOWN, PairOfLibrary(1, [2])),
     "a plain tuple inside": lambda: Knows(KNOWN, (1, [2])),
     "a class": lambda: Knows(KNOWN, int),
     "another class": lambda: Knows(KNOWN, float),

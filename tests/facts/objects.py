@@ -26,6 +26,11 @@ class Sub(User):
     level = 1
 
 
+METHODS: tuple[Any, ...] = (
+    lambda self: 1, lambda self: 2, staticmethod(lambda: 3), classmethod(lambda cls: 4), property(lambda self: 5)
+)  # fmt: skip
+
+
 class Slots:
     __slots__ = ("a", "b")
 
@@ -201,6 +206,10 @@ class Maker:
                 draw.choice([lambda: setattr(value, "note", self.value()), lambda: value.requires_grad_()])()
             case Sub() if draw.random() < 0.4:
                 Sub.level = draw.choice([1, 2])
+            case Sub() if draw.random() < 0.4:
+                setattr(draw.choice([Sub, User]), draw.choice(["read", "late"]), draw.choice(METHODS))
+            case Color() if draw.random() < 0.4:
+                Color.read = draw.choice(METHODS)
             case _:
                 self._change_attributes(value)
 

@@ -44,6 +44,10 @@ class Program(Base, torch.nn.Module):
         return 1
 
 
+class Meta(type):
+    def of_meta(cls) -> None: ...
+
+
 class Color(enum.Enum):
     RED = 1
 
@@ -64,8 +68,13 @@ def test_methods_run_that_others_name() -> None:
     assert run_all(reached) == {"__len__", "forward", "helper", "below", "computed", "of_class", "inherited", "cached"}
 
 
+def test_classes_of_which_only_methods_count_and_metaclasses() -> None:
+    made = Meta("made", (), {"__module__": __name__})
+    assert list(Reached().add_class(Color)) == [Color] and list(Reached().add_class(made)) == [made, Meta]
+
+
 def test_classes_that_are_none_of_the_users() -> None:
     reached = Reached()
-    for cls in (torch.nn.Linear, Color, int, list, torch.Tensor, type("Own", (torch.Tensor,), {})):
+    for cls in (torch.nn.Linear, int, list, torch.Tensor, type("Own", (torch.Tensor,), {})):
         assert not list(reached.add_class(cls))
     assert not list(reached.methods())
