@@ -37,6 +37,16 @@ class Config:
         self.rate, self.backs = 0.5, 0
         self.inner = types.SimpleNamespace(scale=2.0)
 
+    def factor(self):
+        return 2
+
+    @staticmethod
+    def shift(y):
+        return y + 1
+
+FACTORS = Config.factor, lambda self: 3, lambda self: self.rate
+SHIFTS = Config.shift, lambda y: y * 3, lambda y: y.sin()
+
 class Effect(torch.autograd.Function):
     @staticmethod
     def forward(ctx, y, cfg):
@@ -106,7 +116,9 @@ READS = (
     "y = y * (2 if type(x) is torch.Tensor else 3)", "y = y * (2 if type(y) is type(self.kept) else 3)",
     "y = y * (2 if isinstance(x.shape[0], int) else 3)", "y = y * (2 if self.p.__class__ is torch.nn.Parameter else 3)",
     "y = y * (2 if isinstance(y.numel() / 2, float) else 3)", "y = y * (2 if self.b.grad is None else 3)",
-    "y = y if self.kept.grad is None else y * self.kept.grad", "y = y + sum(p.grad is None for p in (self.p, self.w))",
+    "y = y * cfg.factor()", "y = cfg.shift(y)",
+    "y = y * (cfg.twice() if hasattr(cfg, 'twice') else 1)", "y = y if self.kept.grad is None else y * self.kept.grad",
+    "y = y + sum(p.grad is None for p in (self.p, self.w))",
 )  # fmt: skip
 """Lines that read state."""
 
@@ -133,7 +145,10 @@ OF_CLASSES = (
     "self.p.data.mul_(0.5)", "self.eval()", "self.train()",
     "type.__delattr__(Config, 'extra') if 'extra' in vars(Config) else None",
     "self.p.requires_grad_(not self.p.requires_grad)", "self.w.requires_grad_(not self.w.requires_grad)",
-    "self.p.grad = torch.ones(3)",
+    "self.p.grad = torch.ones(3)", "Config.factor = FACTORS[0]", "Config.factor = FACTORS[1]",
+    "Config.factor = FACTORS[2]", "Config.shift = staticmethod(SHIFTS[0])", "Config.shift = staticmethod(SHIFTS[1])",
+    "Config.shift = staticmethod(SHIFTS[2])", "Config.twice = FACTORS[1]", "Config.twice = FACTORS[2]",
+    "type.__delattr__(Config, 'twice') if 'twice' in vars(Config) else None", "Child.forward = lambda self, y: y * 5",
 )  # fmt: skip
 """Lines that write state of classes and globals, and of modules as a whole: between calls."""
 

@@ -127,13 +127,7 @@ def test_it_is_what_a_call_depends_on() -> None:
     here = {(fact.place, fact.kind) for fact in facts}
     left = {(f.place, f.kind) for f in of_call if f.kind not in OF_A_CALL} - here
     assert {place for place, kind in left if kind is not Kind.IDENTITY} == apart
-    assert {place for place, kind in left if kind is Kind.IDENTITY} == {
-        "self",
-        "self.linear",
-        "Block",
-        "Config",
-        "Slots",
-    }
+    assert {place for place, kind in left if kind is Kind.IDENTITY} == {"self", "self.linear"}
     assert ("hooks of all modules", Kind.HOOKS) in here and ("self.linear", Kind.NAMES) in here
 
 
