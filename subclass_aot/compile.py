@@ -26,6 +26,7 @@ from subclass_aot.guards import (
     refusing_line,
 )
 from subclass_aot.logs import log_code
+from subclass_aot.methods import bound, compiled_inside, name_of
 from subclass_aot.options import Options, compile_graphs
 from subclass_aot.restore import NoFunction, Restored
 from subclass_aot.runtime import (
@@ -87,8 +88,9 @@ def aot_compile(  # noqa: PLR0913  # its options
     device), and `training` of every module.
 
     Args:
-        fn: A function or an `nn.Module`; an exported program stands for its `module()`. Arguments may be any structure
-            of tensors, wrappers, modules and Python values; modules bring their parameters and buffers.
+        fn: A function or an `nn.Module`; an exported program stands for its `module()`. As a decorator of a method it
+            binds as the method does. Arguments may be any structure of tensors, wrappers, modules and Python values;
+            modules bring their parameters and buffers.
         fw_compiler: `"eager"`, `"inductor"`, or a callable `(graph_module, example_inputs)` that returns a function of
             the inputs, which returns a sequence: any compiler written for AOTAutograd. Example inputs are fake tensors.
         bw_compiler: The same for the backward graph; `fw_compiler` if left out.
@@ -124,7 +126,10 @@ def aot_compile(  # noqa: PLR0913  # its options
         fw_compiler, bw_compiler, partition_fn, decompositions, dynamic, cache_limit, double_backward, lazy_backward,
         values, values_limit,
     )  # fmt: skip
-    return CompiledFunction(fn.module() if isinstance(fn, torch.export.ExportedProgram) else fn, options)
+    if isinstance(fn, torch.export.ExportedProgram):
+        return CompiledFunction(fn.module(), options)
+    inside: Any = compiled_inside(fn, lambda function: CompiledFunction(function, options))
+    return CompiledFunction(fn, options) if inside is None else inside
 
 
 _FIRST = "first call"
@@ -157,6 +162,10 @@ class CompiledFunction(Generic[_P, _R]):
         self._restored: Restored | None = None  # what a file has, if it comes from one
         self._with_grad = Gradients.NONE  # of which inputs the function was seen to read or change the `.grad`
         functools.update_wrapper(self, fn, updated=())
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        """Returns a method where a class holds it, if it was made of a function."""
+        return bound(self, instance, owner)
 
     @_torch.dynamo.below_dynamo  # where it does not inline the function: see `_call_uncompiled`
     def __call__(self, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -245,8 +254,10 @@ class CompiledFunction(Generic[_P, _R]):
         return self.fn(*args, **kwargs)
 
     def __reduce__(self) -> Any:
-        """Returns a copy compiles anew: what was compiled is made for the modules it was traced with."""
-        return type(self), (self.fn, self._options)
+        """Returns its name, if a module has it as it has functions. Any other copy compiles anew: what was compiled is
+        made for the modules it was traced with.
+        """
+        return name_of(self) or (type(self), (self.fn, self._options))
 
     @property
     def source(self) -> str:

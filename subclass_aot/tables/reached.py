@@ -9,9 +9,10 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Iterator
+from typing import Any
 
 from subclass_aot.bytecode import names_in
-from subclass_aot.tables.classes import has_data
+from subclass_aot.tables.classes import has_data, stands_for_another
 
 _MAKERS = frozenset({"__init__", "__new__", "__init_subclass__", "__post_init__"})
 """Methods that run when an object or a class is made."""
@@ -39,13 +40,26 @@ class Reached:
         """Yields the methods that may run, by what was noted until now."""
         for cls in self._classes:
             for name, value in vars(cls).items():
-                if isinstance(value, staticmethod | classmethod):
-                    value = value.__func__
-                if isinstance(value, property | functools.cached_property | functools.partialmethod):
-                    value = value.fget if isinstance(value, property) else value.func
-                if isinstance(value, types.FunctionType) and self._may_run(name):
-                    yield value
+                function = _function_in(value)
+                if function is not None and self._may_run(name):
+                    yield function
 
     def _may_run(self, name: str) -> bool:
         by_python = name.startswith("__") and name.endswith("__") and name not in _MAKERS
         return by_python or name == "forward" or name in self._names
+
+
+def _function_in(value: Any) -> types.FunctionType | None:
+    """Returns the function that an attribute of a class is made of: a static method, a property, a compiled one."""
+    while not isinstance(value, types.FunctionType):
+        if isinstance(value, staticmethod | classmethod):
+            value = value.__func__
+        elif isinstance(value, property):
+            value = value.fget
+        elif isinstance(value, functools.cached_property | functools.partialmethod):
+            value = value.func
+        elif stands_for_another(value):
+            value = value.__wrapped__
+        else:
+            return None
+    return value

@@ -297,7 +297,8 @@ class Table:
     @staticmethod
     def is_method(value: object) -> bool:
         """Returns whether an attribute of a class is a method, a property or the like, or a class in it."""
-        return isinstance(value, type) or hasattr(type(value), "__get__")
+        of_module = isinstance(getattr(value, "__dict__", {}).get("__wrapped__"), torch.nn.Module)  # it does not bind
+        return isinstance(value, type) or not of_module and hasattr(type(value), "__get__")
 
     @staticmethod
     def is_function(value: object) -> bool:

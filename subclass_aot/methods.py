@@ -1,0 +1,60 @@
+"""Compiled functions in classes: they bind as the functions that they are made of, and are found by name."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+_NO_CALL = """aot_compile: {kind} cannot be called.
+  What is compiled is a function, a module, or an object with `__call__`.
+  Instead: compile the function itself, as in functools.cached_property(aot_compile(function)); as a decorator,
+  @aot_compile stands below that one, next to the function."""
+
+
+def compiled_inside(fn: Any, compile_: Callable[[Any], Any]) -> Any:
+    """Returns a static method, class method or property whose function is compiled; None for what can be called.
+
+    Args:
+        fn: What is to be compiled.
+        compile_: Compiles a function.
+
+    Raises:
+        TypeError: It cannot be called.
+    """
+    if isinstance(fn, staticmethod | classmethod):
+        return type(fn)(compile_(fn.__func__))
+    if isinstance(fn, property):
+        return type(fn)(compile_(fn.fget), fn.fset, fn.fdel, fn.__doc__)
+    if not callable(fn):
+        raise TypeError(_NO_CALL.format(kind=repr(type(fn).__qualname__)))
+    return None
+
+
+def bound(compiled: Any, instance: object, owner: type | None) -> Any:
+    """Returns what Python gives for `instance.compiled` where a class holds a compiled function.
+
+    A function becomes a method of its object. A module, a partial function or a bound method stays what it is.
+
+    Args:
+        compiled: The compiled function.
+        instance: The object; None if it was asked of the class.
+        owner: The class.
+    """
+    fn = compiled.fn
+    stays = instance is None or not hasattr(type(fn), "__get__") or fn.__get__(instance, owner) is fn
+    return compiled if stays else types.MethodType(compiled, instance)
+
+
+def name_of(compiled: Any) -> str | None:
+    """Returns the name by which a module of Python has a compiled function, as it has functions; None if it has none.
+
+    Args:
+        compiled: The compiled function.
+    """
+    name = getattr(compiled.fn, "__qualname__", None)
+    found: Any = sys.modules.get(getattr(compiled.fn, "__module__", None) or "")
+    for part in (name or "").split("."):
+        found = getattr(found, part, None)
+    return name if found is compiled else None
