@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import types
 import weakref
 from collections.abc import Callable, Collection, Mapping
 from os import PathLike
@@ -442,6 +443,13 @@ def _are_of_another_tracer(leaves: list[Any]) -> bool:
 def _call_uncompiled(compiled: CompiledFunction[_P, _R], /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
     """Runs the function itself, whose graph becomes a part of that of `torch.compile` or `torch.export`."""
     return compiled.fn(*args, **kwargs)
+
+
+@_torch.dynamo.dynamo_inlines(CompiledFunction.__get__)
+def _get_uncompiled(compiled: Any, instance: object, owner: type | None = None) -> Any:
+    """Binds where Dynamo goes on, which cannot make a method."""
+    binds = instance is not None and isinstance(compiled.fn, types.FunctionType | types.MethodDescriptorType)
+    return functools.partial(compiled, instance) if binds else compiled
 
 
 def _uncompiled(backend: Backend) -> Backend:

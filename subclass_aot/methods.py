@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 _NO_CALL = """aot_compile: {kind} cannot be called.
   What is compiled is a function, a module, or an object with `__call__`.
@@ -13,7 +13,13 @@ _NO_CALL = """aot_compile: {kind} cannot be called.
   @aot_compile stands below that one, next to the function."""
 
 
-def compiled_inside(fn: Any, compile_: Callable[[Any], Any]) -> Any:
+class _Compiled(Protocol):
+    fn: Any
+
+    def __call__(self, *args: object, **kwargs: object) -> Any: ...
+
+
+def compiled_inside(fn: object, compile_: Callable[[Any], Any]) -> Any:
     """Returns a static method, class method or property whose function is compiled; None for what can be called.
 
     Args:
@@ -32,7 +38,7 @@ def compiled_inside(fn: Any, compile_: Callable[[Any], Any]) -> Any:
     return None
 
 
-def bound(compiled: Any, instance: object, owner: type | None) -> Any:
+def bound(compiled: _Compiled, instance: object, owner: type | None) -> Any:
     """Returns what Python gives for `instance.compiled` where a class holds a compiled function.
 
     A function becomes a method of its object. A module, a partial function or a bound method stays what it is.
@@ -47,7 +53,7 @@ def bound(compiled: Any, instance: object, owner: type | None) -> Any:
     return compiled if stays else types.MethodType(compiled, instance)
 
 
-def name_of(compiled: Any) -> str | None:
+def name_of(compiled: _Compiled) -> str | None:
     """Returns the name by which a module of Python has a compiled function, as it has functions; None if it has none.
 
     Args:
