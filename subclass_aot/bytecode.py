@@ -20,6 +20,12 @@ T = TypeVar("T")
 _STORES = frozenset("STORE_GLOBAL DELETE_GLOBAL STORE_DEREF DELETE_DEREF DELETE_SUBSCR DELETE_ATTR".split())
 """Instructions that change what may outlive the call."""
 
+_GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS", "STORE_GLOBAL", "DELETE_GLOBAL")
+"""Instructions that name a global. In the body of a class, a name is one of the class or a global."""
+
+_BETWEEN = ("CACHE", "EXTENDED_ARG", "PUSH_NULL", "NOP")
+"""What may stand between the load of a global and that of its attribute."""
+
 _LOADS = frozenset("LOAD_FAST LOAD_FAST_CHECK LOAD_FAST_BORROW LOAD_FAST_LOAD_FAST".split())
 
 _STRANGE_FLAGS = 0x4 | 0x8 | 0x20 | 0x80 | 0x200  # *args, **kwargs, and three kinds of generators
@@ -79,12 +85,43 @@ def only_appends(code: types.CodeType, name: str) -> bool:
 
 
 def names_in(code: types.CodeType) -> Iterable[str]:
-    """Returns the names that a function, or one inside it, may look up among its globals."""
-    names = dict.fromkeys(code.co_names)  # and of attributes: there is no global by such a name, or it does no harm
+    """Returns the names of globals and of attributes in a function, and in those inside it."""
+    names = dict.fromkeys(code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             names |= dict.fromkeys(names_in(constant))
     return names
+
+
+def named_globals(code: types.CodeType) -> Iterable[str]:
+    """Returns the names that a function, or one inside it, looks up, assigns or deletes among its globals."""
+    return _stored(code, _GLOBALS) if is_on("bytecode") else names_in(code)
+
+
+def attributes_of_global(code: types.CodeType, name: str) -> Iterable[str]:
+    """Returns the attributes of a global that a function, or one inside it, names: all that it names, if it does
+    something else with the global.
+    """
+    found = _attributes_after(code, name) if is_on("bytecode") else None
+    return names_in(code) if found is None else found
+
+
+@cached_by_code
+def _attributes_after(code: types.CodeType, name: str) -> tuple[str, ...] | None:
+    steps = [step for step in dis.get_instructions(code) if step.opname not in _BETWEEN]
+    found: list[str] = []
+    for step, after in zip(steps, [*steps[1:], None], strict=True):
+        if step.opname in _GLOBALS and step.argval == name:
+            if after is None or not after.opname.endswith(("_ATTR", "LOAD_METHOD")):
+                return None
+            found.append(after.argval)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            inside = _attributes_after(constant, name)
+            if inside is None:
+                return None
+            found += inside
+    return tuple(dict.fromkeys(found))
 
 
 def stored_globals(code: types.CodeType) -> Iterable[str]:

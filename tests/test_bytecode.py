@@ -11,8 +11,10 @@ import pytest
 
 from subclass_aot import bytecode
 from subclass_aot.bytecode import (
+    attributes_of_global,
     attributes_read,
     is_raise_statement,
+    named_globals,
     names_in,
     only_appends,
     reads_of,
@@ -79,6 +81,71 @@ def test_globals_of_a_function_and_those_inside() -> None:
     assert set(stored_globals(assigns.__code__)) == {"STATE", "LIMIT"}
     assert {"STATE", "LIMIT", "len"} <= set(names_in(assigns.__code__))
     assert not list(stored_globals(asks_another.__code__))
+
+
+class Below:
+    """Names of its own, beside globals of the same names."""
+
+    limit = LIMIT
+
+    def reads(self: Any, STATE: Any) -> Any:
+        LIMIT = self.LIMIT
+        return STATE.names_in(LIMIT), self.bytecode.dis, [self.puts_together for self.calls in STATE]
+
+    def comprehensions(self: Any) -> Any:
+        return [x for x in STATE], {x: LIMIT for x in self.calls}, (y for y in appends(1) if y > keeps)
+
+    def classes(self: Any) -> Any:
+        class Inside(Below):
+            limit = LIMIT
+            STATE = self.STATE
+
+            def method(self, calls: Any = branches) -> Any:
+                return self.catches
+
+        return Inside
+
+    def deletes(self: Any) -> None:
+        global branches, calls
+        del branches
+        self.STATE = calls = 1
+
+    def typed(self: Any, x: Any) -> Any:
+        y: LIMIT = x
+        return lambda LIMIT=STATE: (LIMIT, self.__class__, y)
+
+
+@pytest.mark.parametrize(
+    "function, expected",
+    [
+        (Below.reads, set()),
+        (Below.comprehensions, {"STATE", "LIMIT", "appends", "keeps"}),
+        (Below.classes, {"Below", "LIMIT", "branches", "__name__"}),
+        (Below.deletes, {"branches", "calls"}),
+        (Below.typed, {"STATE"}),
+    ],
+    ids=lambda x: getattr(x, "__name__", ""),
+)
+def test_globals_and_no_attributes(function: Callable[..., Any], expected: set[str]) -> None:
+    assert set(named_globals(function.__code__)) - {"__conditional_annotations__"} == expected
+    assert set(names_in(function.__code__)) >= expected
+
+
+def reads_attributes(x: Any) -> Any:
+    bytecode.dis = x.STATE
+    return bytecode.dis.hasattr, (lambda: bytecode.names_in(x.LIMIT)), [bytecode.types.a for _ in x]
+
+
+def holds_it(x: Any) -> Any:
+    module = bytecode
+    return module.dis, x.STATE
+
+
+def test_attributes_of_a_global() -> None:
+    found = attributes_of_global(reads_attributes.__code__, "bytecode")
+    assert set(found) == {"dis", "names_in", "types"}
+    assert {"dis", "STATE"} <= set(attributes_of_global(holds_it.__code__, "bytecode")), "what it does is not seen"
+    assert not list(attributes_of_global(holds_it.__code__, "STATE"))
 
 
 def appends(x: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 
-from subclass_aot.bytecode import names_in, stored_attributes, stored_globals
+from subclass_aot.bytecode import attributes_of_global, named_globals, stored_attributes, stored_globals
 from subclass_aot.shown_type import builtin_of
 from subclass_aot.tables.owners import is_machinery, is_users
 from subclass_aot.tables.table import Table
@@ -26,7 +26,7 @@ def function_tables(function: types.FunctionType, module_name: str | None) -> li
         found.append(Table("attributes", but=_NO_STATE))
     if (function.__module__ == module_name or is_users(function.__module__)) and not is_library(function):
         there, stored = function.__globals__, set(stored_globals(function.__code__))
-        named = names_in(function.__code__)
+        named = named_globals(function.__code__)
         names = tuple(n for n in named if n in stored or n in there and _is_state(there[n]))
         if names:
             found.append(Table("globals", names))
@@ -34,7 +34,8 @@ def function_tables(function: types.FunctionType, module_name: str | None) -> li
             other = there.get(module)
             if isinstance(other, types.ModuleType) and is_users(other.__name__):
                 assigned = set(stored_attributes(function.__code__))
-                names = tuple(n for n in named if n in assigned or n in vars(other) and _is_state(vars(other)[n]))
+                asked = attributes_of_global(function.__code__, module)
+                names = tuple(n for n in asked if n in assigned or n in vars(other) and _is_state(vars(other)[n]))
                 found += [Table("globals", names, module=module)] if names else []
     return found
 

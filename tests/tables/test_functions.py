@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from subclass_aot import TwoTensor, aot_compile
 from subclass_aot.bytecode import only_appends
 from subclass_aot.tables import Table
 from subclass_aot.tables.functions import function_tables, is_library
@@ -104,6 +105,43 @@ def test_globals_of_modules_that_a_function_names() -> None:
 
 def test_no_table_without_a_global() -> None:
     assert kinds(names_attributes_only, __name__) == ["attributes"]
+
+
+class Layer(torch.nn.Module):
+    """Has attributes of the names of globals, and a function inside that has local ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.STATE, self.unrelated = torch.ones(2), 2.0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def inside(unrelated: torch.Tensor) -> torch.Tensor:
+            mask = unrelated + self.unrelated
+            return mask * this_module.scale
+
+        return inside(x).add(self.STATE)
+
+
+unrelated: Any = torch.ones(7)
+mask: Any = None
+scale: Any = torch.full((2,), 3.0)
+
+
+@pytest.mark.parametrize(
+    "value", [torch.ones(8), torch.eye(2).to_sparse(), 3, [], TwoTensor(torch.ones(1), torch.ones(1)), None]
+)
+@pytest.mark.parametrize("name", ["unrelated", "mask", "STATE"])
+@pytest.mark.parametrize("compile_", [aot_compile, lambda m: torch.compile(m, backend="subclass_aot")])
+def test_globals_of_the_name_of_an_attribute_are_no_inputs(
+    compile_: Callable[[Any], Any], name: str, value: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = torch.ones(2)
+    compiled = compile_(Layer())
+    assert compiled(x).equal(x * 9 + 1)
+    monkeypatch.setitem(globals(), name, value)
+    monkeypatch.setitem(globals(), "scale", torch.full((2,), 2.0))
+    assert compiled(x).equal(x * 6 + 1)
+    assert not getattr(compiled, "recompiles", [])
 
 
 def test_functions_of_libraries() -> None:
