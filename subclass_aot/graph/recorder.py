@@ -19,6 +19,7 @@ from subclass_aot.graph import lstm
 from subclass_aot.graph.listeners import internal_overlap
 from subclass_aot.graph.listeners.annotations import Annotations, annotations_of
 from subclass_aot.graph.listeners.argument_overlap import ArgumentOverlap
+from subclass_aot.graph.listeners.arrays import Arrays
 from subclass_aot.graph.listeners.assigned_data import AssignedData
 from subclass_aot.graph.listeners.data_dependent import DataDependent
 from subclass_aot.graph.listeners.internal_overlap import InternalOverlap
@@ -100,6 +101,7 @@ class Listeners(NamedTuple):
     real_tensors: RealTensors
     stack_traces: StackTraces
     annotations: Annotations
+    arrays: Arrays
 
     @staticmethod
     def new(looks: Looks | None) -> Listeners:
@@ -118,6 +120,7 @@ class Listeners(NamedTuple):
             RealTensors(),
             StackTraces(),
             Annotations(),
+            Arrays(),
         )
 
     def fork(self) -> Listeners:
@@ -288,6 +291,13 @@ class Recorder(Stream):
     def shown(self, leaf: MetaTensor, form: str | None) -> torch.Tensor | None:
         known = super().shown(leaf, form)
         return self.listeners.data_dependent.look(self, leaf, text=True, form=form) if known is None else known
+
+    def memory(self, leaf: MetaTensor) -> torch.Tensor | None:
+        """Returns the values of a leaf in this call, which a program gets as an array."""
+        return self.listeners.data_dependent.memory(self, leaf)
+
+    def on_array(self, leaf: MetaTensor, array: Any) -> None:
+        self.listeners.arrays.note(self, leaf, array)
 
     def replaced(self, leaf: MetaTensor, other: torch.Tensor) -> MetaTensor:
         return self.listeners.assigned_data.note(self, leaf, other)

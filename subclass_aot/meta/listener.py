@@ -99,7 +99,7 @@ class Answers(_torch.dispatch.DispatchMode):
     def memory(self, leaf: MetaTensor) -> torch.Tensor | None:
         """Returns a tensor that stands for the memory of a leaf, which a program reads; None if nobody may read it.
 
-        In a trace nobody may: what is computed of memory elsewhere would be the same at each call.
+        In a trace these are the values of the call, which others then have to have, too.
         """
         return None
 
@@ -111,6 +111,9 @@ class Answers(_torch.dispatch.DispatchMode):
             form: What it is formatted by; None for `repr`.
         """
         return self.value_of(leaf)
+
+    def on_array(self, leaf: MetaTensor, array: Any) -> None:
+        """Is called when a program gets what a leaf has in memory as an array, which is a copy."""
 
     def literal(self, tensor: torch.Tensor) -> torch.Tensor:
         """Notes that a real tensor, which an operator gave, has the same values at each call, and gives it back."""

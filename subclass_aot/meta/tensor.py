@@ -257,13 +257,19 @@ class MetaTensor(torch.Tensor):
 
     def numpy(self, *, force: bool = False) -> Any:
         """Returns the elements, where they are known and may be read."""
-        stream = _torch.dispatch.current_dispatch_mode()
-        detached = force or not self.requires_grad  # of others eager mode gives no array either
-        values = stream.memory(self) if detached and isinstance(stream, Answers) else None
+        real, stream = real_input(getattr(self, "meta_tag", None)), _torch.dispatch.current_dispatch_mode()
+        if real is not None or not isinstance(stream, Answers):
+            return torch.Tensor.numpy(self if real is None else real, force=force)
+        if not force and self.requires_grad and torch.is_grad_enabled():  # eager mode gives no array either
+            with _torch.dispatch.disable_current_modes():
+                return torch.empty(0, requires_grad=True).numpy()
+        values = stream.memory(self)
         if values is None:
             return torch.Tensor.numpy(self, force=force)
         with _torch.dispatch.disable_current_modes():
-            return values.numpy().copy()  # which the program may write
+            array = values.numpy(force=force).copy(order="K")  # which the program may write
+        stream.on_array(self, array)
+        return array
 
     __getattr__ = noting_getattr
 

@@ -115,6 +115,7 @@ def run_forward(
         with _torch.plain_subclasses.classes_see_again(), unchanged_in_place(contexts), missing_names() as missed:
             out = fn(*args, **kwargs)
         left = torch.get_default_dtype()
+    recorder.listeners.arrays.refuse_shared(recorder)
     grad_modes = before, torch.is_grad_enabled()
     results, outcome, outcome_reader = read_outcome(seen, out, older, user.arguments.passed_twice, contexts)
     results, outcome = _with_process(results, outcome, recorder, None if left is dtype else left)

@@ -120,7 +120,7 @@ PROGRAMS: dict[str, Program] = {
     "numpy of a gradient's tensor": lambda x: torch.from_numpy(x.detach().numpy() * 2),
     "asarray": lambda x: torch.tensor(numpy.asarray(x.detach())),
     "a function of numpy": lambda x: numpy.sin(x.detach()),
-    "memoryview": lambda x: memoryview(x.detach().numpy()),
+    "memoryview": lambda x: memoryview(x.detach().numpy()).tolist(),
     "storage": lambda x: x.storage()[0],
     "untyped storage": lambda x: x.untyped_storage()[0],
     "untyped storage, copied": lambda x: x.untyped_storage().clone(),

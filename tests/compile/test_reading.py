@@ -15,7 +15,8 @@ AS_IN_EAGER = {
     "deepcopy", "deepcopy of a leaf", "custom operator", "custom operator, inductor", "error in backward",
     "error in a hook", "error in a hook that packs", "error in a hook that unpacks", "compiled",
     "compiled, used before", "compiled, of a wrapper", "compiled module", "compiled inside",
-    "compiled function, compiled", "tolist", "a number in a text", "in",
+    "compiled function, compiled", "tolist", "numpy", "numpy of a gradient's tensor", "asarray", "a function of numpy",
+    "memoryview", "numpy in forward", "numpy in a hook on saved tensors", "a number in a text", "in",
     "block mask", "block mask, compiled", "flex attention", "operators of torchscript",
 }  # fmt: skip
 OTHER_ERRORS = {

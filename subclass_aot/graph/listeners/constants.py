@@ -34,7 +34,7 @@ class Readable:
 _LIMIT = 1 << 20
 """Elements that a tensor on the way may have at the most."""
 
-_LITERAL = torch.ops.aten.lift_fresh_copy.default
+LITERAL = torch.ops.aten.lift_fresh_copy.default
 
 
 def known_value(
@@ -118,7 +118,7 @@ def _is_fixed(node: fx.Node, nodes: Collection[fx.Node]) -> bool:
         return False
     if node.op == "get_attr":
         users = [user for user in node.users if user in nodes]
-        return bool(users) and all(user.target is _LITERAL for user in users)
+        return bool(users) and all(user.target is LITERAL for user in users)
     if node.op == "placeholder":
         return False
     return node.target is operator.getitem or not (effects_of(node.target).random or runs_once(node.target))

@@ -90,6 +90,24 @@ class DataDependent(GraphListener):
             self.looks.found.append(dataclasses.replace(look, value=look.compared(value)))
         return value
 
+    def memory(self, recorder: Recorder, leaf: MetaTensor) -> torch.Tensor | None:
+        """Returns the values of a leaf that the program gets as an array; None if nobody may read them.
+
+        Raises:
+            OnlyInEagerMode: They are too many to be compared at each call.
+        """
+        if self.looks is None or recorder.phase == "backward":
+            return None
+        value = recorder.known(leaf)
+        if value is None:
+            found = self._value_now(recorder, recorder.node_of(leaf))
+            if found is not None:
+                recorder.listeners.arrays.refuse_large(recorder, found.numel())
+        elif not value.numel():
+            tuple(map(int, leaf.shape))  # the comparison of no values does not see the sizes
+        self.looks.has_answered = True
+        return value
+
     def _value_now(self, recorder: Recorder, node: fx.Node) -> Any:
         """Returns the value of a node in the call that is traced."""
         alive = {leaf.meta_tag for leaf in (ref() for ref in recorder.made) if type(leaf) is MetaTensor}

@@ -1,0 +1,159 @@
+"""Arrays of numpy that a program got of traced tensors: in eager mode they share memory with these."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from torch import fx
+
+from subclass_aot import _torch
+from subclass_aot._stack import user_line
+from subclass_aot.aliasing import has_storage
+from subclass_aot.errors import MutationError
+from subclass_aot.graph.listeners.constants import LITERAL
+from subclass_aot.graph.listeners.listener import GraphListener
+from subclass_aot.meta import MetaTensor, Storage
+from subclass_aot.operators import effects_of
+
+if TYPE_CHECKING:  # which has this listener
+    from subclass_aot.graph.recorder import Recorder
+
+_SHARED = """an array of numpy shares memory with a tensor, and {what}.
+  The array:  {line}
+  Instead: copy it, as in x.numpy().copy()"""
+
+_TOO_MANY = """an array of numpy has {count} elements, which are too many to be compared at each call.
+  The array:  {line}
+  Instead: compute it outside the function, or by operators of torch"""
+
+
+class OnlyInEagerMode(Exception):
+    """What the function does with values that it has read is right where it runs itself."""
+
+
+class _Array(NamedTuple):
+    """An array that a program got.
+
+    Attributes:
+        array: It; views of it hold it.
+        before: What it held.
+        storage: The memory of the tensor.
+        position: How many nodes were recorded then.
+        line: The line of the user's.
+    """
+
+    array: Any
+    before: bytes
+    storage: Storage
+    position: int
+    line: str
+
+
+class Arrays(GraphListener):
+    """Finds out whether it makes a difference that an array of a trace is a copy."""
+
+    def __init__(self) -> None:
+        self._arrays: list[_Array] = []
+
+    def fork(self) -> Arrays:
+        """Returns a new one: an array that backward gets is refused."""
+        return Arrays()
+
+    def forget(self) -> None:
+        self._arrays.clear()
+
+    def note(self, recorder: Recorder, leaf: MetaTensor, array: Any) -> None:
+        """Notes an array of the values of a leaf."""
+        storage = Storage.of(leaf)
+        self._arrays.append(_Array(array, array.tobytes(), storage, len(recorder.graph.nodes), user_line()))
+
+    def refuse_large(self, recorder: Recorder, count: int) -> None:
+        """Has the function itself run, since it reads an array that is too large.
+
+        Raises:
+            OnlyInEagerMode: Always.
+        """
+        _run_in_eager_mode(recorder, _TOO_MANY.format(count=count, line=user_line()))
+
+    def on_write(self, recorder: Recorder, func: _torch.operators.Operator, leaf: MetaTensor) -> None:
+        storage = Storage.of(leaf)
+        if storage.tag in {literal for literal, _ in _made_of_arrays(recorder)}:
+            _run_in_eager_mode(recorder, _SHARED.format(what="the tensor is written", line=user_line()))
+        for noted in self._arrays:
+            if noted.storage is storage and _is_held(noted):
+                _run_in_eager_mode(recorder, _SHARED.format(what="the tensor is written later", line=noted.line))
+
+    def refuse_shared(self, recorder: Recorder) -> None:
+        """Has the function itself run if an array was written, or is still there at the end.
+
+        Raises:
+            OnlyInEagerMode: An array was written whose tensor was read later, or it outlives the call.
+        """
+        made = _made_of_arrays(recorder) if self._arrays else []
+        for noted in self._arrays:
+            tensors = {memory: literal for literal, memory in made if _is_part(memory, noted.array)}
+            lasts = any(not literal.users for literal in tensors.values())  # and may be a result
+            if lasts or _is_held(noted, len(tensors)):
+                _run_in_eager_mode(recorder, _SHARED.format(what="is there after the call", line=noted.line))
+            if noted.array.tobytes() != noted.before and _is_read_later(recorder, noted):
+                _run_in_eager_mode(recorder, _SHARED.format(what="is written", line=noted.line))
+
+
+def _references(noted: _Array) -> tuple[int, int]:
+    """Returns how many references there are to an array, and to the memory of its tensor."""
+    return sys.getrefcount(noted.array), sys.getrefcount(noted.storage)
+
+
+_ALONE = _references(_Array([], b"", [], 0, ""))  # type: ignore[arg-type]
+
+
+def _is_held(noted: _Array, tensors: int = 0) -> bool:
+    """Returns whether the program still holds an array, beside so many tensors that were made of it."""
+    return _references(noted)[0] > _ALONE[0] + tensors
+
+
+def _made_of_arrays(recorder: Recorder) -> list[tuple[fx.Node, int]]:
+    """Returns the tensors that a program made of arrays and the like: each as a node, and where its memory begins."""
+    found = []
+    for node in recorder.graph.find_nodes(op="get_attr"):
+        real = recorder.listeners.real_tensors.constants.get(node.target)
+        if real is not None and has_storage(real) and not real.untyped_storage().resizable():
+            literals = [user for user in node.users if user.target is LITERAL]
+            found += [(literal, real.untyped_storage().data_ptr()) for literal in literals]
+    return found
+
+
+def _is_part(memory: int, array: Any) -> bool:
+    begin = array.__array_interface__["data"][0]
+    return begin <= memory < begin + max(array.nbytes, 1)  # type: ignore[no-any-return]
+
+
+def _run_in_eager_mode(recorder: Recorder, why: str) -> None:
+    """Gives up a trace that may read values: the function itself runs. Any other is refused.
+
+    Raises:
+        OnlyInEagerMode: The function itself runs.
+        MutationError: The trace may read no values.
+    """
+    looks = recorder.listeners.data_dependent.looks
+    if looks is None:
+        raise MutationError(why[0].upper() + why[1:])
+    looks.has_answered = True
+    raise OnlyInEagerMode(why)
+
+
+def _is_read_later(recorder: Recorder, noted: _Array) -> bool:
+    """Returns whether the memory of a tensor was read later than an array was made of it, or may be after the call."""
+    base: fx.Node = noted.storage.tag
+    if base.op != "call_function" or _references(noted)[1] > _ALONE[1]:  # an input, or a tensor that is still there
+        return True
+    order = {node: i for i, node in enumerate(recorder.graph.nodes)}
+    todo = [base]
+    while todo:
+        for user in todo.pop().users:
+            if order[user] >= noted.position:
+                return True
+            if any(viewed is not None for viewed in effects_of(user.target).returns_view_of):
+                todo.append(user)
+    return False
