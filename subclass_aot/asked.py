@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import FrameType
 
 from subclass_aot._stack import is_own, is_standard, user_line
-from subclass_aot.errors import TextOfHistoryError
+from subclass_aot.errors import OnlyInEagerModeError
 
 _OF_TEXTS = frozenset({"__repr__", "__str__", "__format__", "__torch_function__", "handle_torch_function", "as_object"})
 """Functions that make a text for who called them, or are called on the way to one that does."""
@@ -52,7 +52,7 @@ def refuse_history(node: object) -> None:
         node: Autograd's node of a traced tensor.
 
     Raises:
-        TextOfHistoryError: It stands for that operator.
+        OnlyInEagerModeError: It stands for that operator.
     """
     if type(node).__name__ == "_NonLeafBackward":  # see `as_non_leaf`
-        raise TextOfHistoryError(_HISTORY.format(line=user_line()))
+        raise OnlyInEagerModeError(_HISTORY.format(line=user_line()))

@@ -18,7 +18,7 @@ from subclass_aot import _torch
 from subclass_aot._stack import first_line, warn
 from subclass_aot.backends import BACKENDS, Backend, Compiler
 from subclass_aot.call import Arguments, flatten
-from subclass_aot.errors import TextOfHistoryError, TraceError
+from subclass_aot.errors import OnlyInEagerModeError, TraceError
 from subclass_aot.facts import Modes, difference, facts_of, global_state
 from subclass_aot.guards import (
     MISS,
@@ -37,7 +37,7 @@ from subclass_aot.runtime import (
 )
 from subclass_aot.saved import SavedFile, write_file
 from subclass_aot.sizes import DynamicPolicy, DynamicSizes
-from subclass_aot.specializations import Specialization, Specializations
+from subclass_aot.specializations import Specialization, Specializations, kind_of
 from subclass_aot.stages import Stages, noted_stages, text_of
 from subclass_aot.tables import Gradients
 from subclass_aot.trace import (
@@ -58,6 +58,9 @@ _TRANSFORMED = """{name} was compiled, and is called inside torch.func.grad, vma
   There the function itself runs, as in eager mode.
   For speed: compile the transformed function, as in aot_compile(torch.func.grad(fn)).
   To say that it is meant: transform the function itself, as in torch.func.grad(compiled.fn)."""
+
+_ONLY_IN_EAGER_MODE = """{name} does what only eager mode can do: so the function itself ran, as it will at such calls.
+  {error}"""
 
 _UNLIKE_ITSELF = """What was compiled for this call does not fit it: something is different each time it is read.
   The check:  {line}
@@ -385,17 +388,21 @@ class CompiledFunction(Generic[_P, _R]):
         """Begins to compile for a call. What does not go with symbolic sizes is compiled for these sizes alone."""
         self._with_grad = max(self._with_grad, with_grad)
         arguments = self._arguments_of(args, kwargs)
+        if why := self._values.why_given_up(kind_of(arguments, global_state())):
+            raise RunsItself(why)
         sizes = self._history.next(arguments)
         if self._values.varying and sizes is None:
             sizes = DynamicSizes()
         if failure is not None:
-            if not sizes:
+            if not sizes and not self._values.may_have_symbols:
                 return None
+            self._values.numbers_alone = not sizes
             sizes = self._history.without_symbols()
+        looks = self._values.looks(failure is None)
         if isinstance(failure, RunsItself):
             failure.forget()
             failure = failure.error
-        return Attempt(arguments, sizes, self._values.looks(), failure)
+        return Attempt(arguments, sizes, looks, failure)
 
     def _build(self, tried: _Tried, attempt: Attempt) -> Specialization:
         """Traces and compiles a call in one attempt."""
@@ -403,7 +410,11 @@ class CompiledFunction(Generic[_P, _R]):
         try:
             trace = trace_arguments(self.fn, attempt, self._options.replaced)
         except BaseException as error:
-            if not is_of_function(error) or isinstance(error, TextOfHistoryError) and attempt.values is None:
+            if isinstance(error, OnlyInEagerModeError) and attempt.values is not None:
+                why = _ONLY_IN_EAGER_MODE.format(name=name, error=error)
+                self._values.give_up(kind_of(arguments, global_state()), why)
+                raise RunsItself(why) from None
+            if not is_of_function(error):
                 raise
             raise RunsItself.since(error, name) from None
         options = self._options  # and not `self`, which nothing that is compiled may hold
@@ -413,6 +424,7 @@ class CompiledFunction(Generic[_P, _R]):
         failed = attempt.failure
         if failed is not None:
             reason += f"; its sizes stay numbers, since with symbols it fails: {first_line(failed)}"
+            self._values.keep_numbers()
         made = Specialization.of(self.fn, arguments, trace.signature, graphs, reason, self._kept)
         log_code(made.entry.sources, name)
         if why != _FIRST:

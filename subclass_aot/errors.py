@@ -120,12 +120,12 @@ class ShapeRuleError(TraceError, NotImplementedError):
     """An operator has no rule for the shape of its result."""
 
 
-class TextOfHistoryError(TraceError):
-    """A text depends on what no call compares, so the function itself has to run."""
-
-
 class MutationError(TraceError):
     """A traced program changes something in a way that cannot be carried into a graph."""
+
+
+class OnlyInEagerModeError(TraceError):
+    """A traced program does what only eager mode can do; a function that may read values runs itself instead."""
 
 
 class RuntimeAssertError(SubclassAotError, RuntimeError):

@@ -145,6 +145,17 @@ class Specializations:
         return (_key_of(modes), *map(_key_of, leaves)) if len(self._used_at) > _FEW else None
 
 
+def kind_of(arguments: Arguments, modes: tuple[object, ...]) -> Hashable:
+    """Returns the kind of a call: what can be read of it without running code of users.
+
+    Args:
+        arguments: The call.
+        modes: The modes of torch.
+    """
+    training = tuple(module.training for _, module in arguments.modules)
+    return (_key_of(modes), training, *map(_key_of, arguments.leaves))
+
+
 def _key_of(leaf: object) -> Hashable:
     """Returns the key of a leaf or a mode, made of what can be read without running code of users, and kept."""
     if type(leaf) in _BY_VALUE:

@@ -10,7 +10,7 @@ import torch
 
 from subclass_aot.aliasing import as_non_leaf
 from subclass_aot.asked import asks_for_text, refuse_history
-from subclass_aot.errors import TextOfHistoryError
+from subclass_aot.errors import OnlyInEagerModeError
 
 
 class Said:
@@ -58,5 +58,5 @@ def test_a_text_in_a_text_is_asked_for_by_who_asks_for_the_whole() -> None:
 def test_an_input_with_a_history() -> None:
     x = torch.ones(2, requires_grad=True)
     refuse_history((x * 2).grad_fn)
-    with pytest.raises(TextOfHistoryError, match="(?s)names the operator that has computed it.*detach"):
+    with pytest.raises(OnlyInEagerModeError, match="(?s)names the operator that has computed it.*detach"):
         refuse_history(as_non_leaf(x, torch.ones(2)).grad_fn)

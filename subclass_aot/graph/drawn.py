@@ -45,11 +45,12 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
+from subclass_aot.graph.draws_elsewhere import DRAW_ELSEWHERE
 from subclass_aot.meta import call_on_meta, register_meta
 from subclass_aot.operators import argument_at, effects_of
 from subclass_aot.put_back import PutBack
 
-PREFIX, _STATE = "drawn", "generator_state"
+PREFIX = "drawn"
 _library = torch.library.Library("subclass_aot", "FRAGMENT")
 _variants: dict[Any, Any] = {}
 
@@ -68,6 +69,9 @@ def _() -> torch.Tensor:
 torch.library.register_fake(
     "subclass_aot::generator_state", lambda: torch.empty_like(torch.default_generator.get_state()), lib=_library
 )
+
+
+_SINGLE: dict[Any, str] = {GENERATOR_STATE: "generator_state", DRAW_ELSEWHERE: "draw_elsewhere"}
 
 
 def drawn(func: _torch.operators.Operator) -> _torch.operators.Operator:
@@ -110,8 +114,8 @@ def _defined(func: _torch.operators.Operator) -> _torch.operators.Operator:
 
 def name_of_drawn(func: object) -> str | None:
     """Gives the name of an operator that draws from a state, or gives one, in any process; None for others."""
-    if func is GENERATOR_STATE:
-        return _STATE
+    if func in _SINGLE:
+        return _SINGLE[func]
     draws = next((each for each, made in _variants.items() if made is func), None)
     return None if draws is None else f"{PREFIX} {draws}"
 
@@ -125,8 +129,9 @@ def drawn_named(
         name: As `name_of_drawn` gives it.
         operator_named: Gives torch's operators by their names.
     """
-    if name == _STATE:
-        return GENERATOR_STATE  # type: ignore[no-any-return]
+    for func, its_name in _SINGLE.items():
+        if name == its_name:
+            return func  # type: ignore[no-any-return]
     prefix, _, rest = name.partition(" ")
     func = operator_named(rest) if prefix == PREFIX else None
     return drawn(func) if func is not None and effects_of(func).random else None

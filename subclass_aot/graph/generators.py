@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.errors import TraceError
+from subclass_aot.graph.draws_elsewhere import put_back_elsewhere, states_elsewhere
 from subclass_aot.put_back import PutBack
 
 _REFUSED = """The traced function {does} {what}.
@@ -25,29 +26,37 @@ class States(NamedTuple):
     Attributes:
         cpu: That of the CPU's.
         cuda: Those of accelerators, if they are in use.
+        elsewhere: Those of Python's generator and numpy's, if they count.
     """
 
     cpu: torch.Tensor
     cuda: list[torch.Tensor]
+    elsewhere: tuple[Any, ...] | None = None
 
     def put_back(self) -> None:
         """Sets the generators to these states."""
         torch.default_generator.set_state(self.cpu)
         if self.cuda:
             torch.cuda.set_rng_state_all(self.cuda)
+        if self.elsewhere is not None:
+            put_back_elsewhere(self.elsewhere)
 
 
-def generators() -> States:
-    """Returns the states as they are."""
+def generators(elsewhere: bool = False) -> States:
+    """Returns the states as they are.
+
+    Args:
+        elsewhere: Whether those of Python and numpy are among them.
+    """
     with _torch.dispatch.disable_current_modes():
         cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
-        return States(torch.default_generator.get_state(), cuda)
+        return States(torch.default_generator.get_state(), cuda, states_elsewhere() if elsewhere else None)
 
 
 @contextmanager
 def drawing_from(states: States) -> Iterator[None]:
     """Runs the block with draws from other states, and restores the states of the generators after it."""
-    with PutBack(generators().put_back):
+    with PutBack(generators(states.elsewhere is not None).put_back):
         states.put_back()
         yield
 

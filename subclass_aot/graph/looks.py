@@ -120,6 +120,8 @@ class Looks:
         symbolic: Whether all numbers are symbols. What is true or false never is.
         fixed: Whether no size may be a symbol.
         cautious: Whether operators get values also where a guess would do: whether a size is one, say.
+        drawn: Gets the lines where Python or numpy draw numbers that are symbols; None if they are none. See Note
+            [Draws elsewhere].
 
     Attributes:
         found: The looks of this trace.
@@ -128,12 +130,18 @@ class Looks:
     """
 
     def __init__(
-        self, varying: Collection[str] = (), symbolic: bool = False, fixed: bool = False, cautious: bool = False
+        self,
+        varying: Collection[str] = (),
+        symbolic: bool = False,
+        fixed: bool = False,
+        cautious: bool = False,
+        drawn: set[str] | None = None,
     ) -> None:
         self.varying = varying
         self.symbolic = symbolic
         self.fixed = fixed
         self.cautious = cautious
+        self._drawn = drawn
         self.found: list[Look] = []
         self.has_answered = False
         self.at_branches = False
@@ -176,6 +184,23 @@ class Looks:
         if tensor.dtype is torch.bool or tensor.dtype.is_complex or not has_symbols:
             return True
         return not self.symbolic and line not in self.varying
+
+    def is_drawn(self, line: str, has_symbols: bool) -> bool:
+        """Returns whether a number that Python or numpy draw is a symbol, and notes that.
+
+        Args:
+            line: The line of the user's that is running.
+            has_symbols: Whether the trace has symbols.
+
+        Raises:
+            Retrace: It should be a symbol, and the trace has none.
+        """
+        if self._drawn is None or self.fixed:
+            return False
+        self._drawn.add(line)
+        if not has_symbols:
+            raise Retrace(data_dependent_sizes=True)
+        return True
 
     def are_sizes_wanted(self, func: _torch.operators.Operator, has_symbols: bool) -> bool:
         """Returns False: a size that depends on data is a symbol, in backward as well.
@@ -258,7 +283,7 @@ class _Run:
             if not self._values:
                 self._values.update(self._starting_values())
             self._go_on(recorded)
-            self._random = generators()
+            self._random = generators(elsewhere=True)
         if self._lost is not None or node in self._skipped:
             raise DataDependentError(_EFFECT.format(line=user_line(), operator=self._effect_before(node).target))
         return self._values[node]

@@ -14,20 +14,24 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from subclass_aot._stack import user_line
-from subclass_aot.errors import MutationError, TraceError
+from subclass_aot.errors import MutationError, OnlyInEagerModeError, TraceError
 
 _ARRAY_WRITTEN = """{path}: the function writes into an object of class {kind}, which is no tensor.
   Later calls would not write into it.
   Instead: make it a tensor, as in torch.from_numpy(array), or write into it outside the compiled function."""
 
 _DRAWN = """{path}: the function draws a random number, and not one of torch's.
-  Later calls would compute with the same number again.
+  {line}Later calls would compute with the same number again.
   Instead: draw it with torch, as in torch.rand(()), or outside the compiled function, and pass it as a tensor."""
 
 _STEPPED = """{path}: the function takes a step of an iterator, of class {kind}.
   Later calls would get what the first one got.
   Your line:  {line}
   Instead: take the step outside the compiled function, and pass what it gives as an argument."""
+
+
+OF_PYTHON: random.Random = random.random.__self__  # type: ignore[attr-defined]
+"""The generator behind the functions of `random`, whatever stands in their places."""
 
 
 def state_of(value: Any) -> bytes | None:
@@ -47,29 +51,35 @@ def state_of(value: Any) -> bytes | None:
 
 def generators() -> Iterator[tuple[str, Any]]:
     """Yields the generators of random numbers that belong to the process, beside torch's."""
-    yield "random", random.random.__self__  # type: ignore[attr-defined]
+    yield "random", OF_PYTHON
     # Who draws numbers of numpy has imported it.
-    numpy_random = sys.modules.get("numpy.random")
+    numpy_random = sys.modules.get("numpy.random.mtrand")
     if numpy_random is not None:
-        yield "numpy.random", numpy_random.random.__self__
+        yield "numpy.random", numpy_random._rand
 
 
-def refuse_changed(watched: Iterable[tuple[str, object, bytes]]) -> None:
-    """Compares with what `state_of` told before.
+def refuse_changed(watched: Iterable[tuple[str, object, bytes]], line: str = "") -> None:
+    """Compares with what `state_of` told before. Generators get back the states that they had.
 
     Args:
         watched: Where the user finds each object, the object, and its state then.
+        line: Where the program draws, if that is known.
 
     Raises:
         MutationError: An array was written.
-        TraceError: A random number was drawn.
+        OnlyInEagerModeError: A random number was drawn.
     """
+    drawn = []
     for path, value, before in watched:
         if state_of(value) == before:
             continue
-        if isinstance(value, random.Random) or _is_generator_of_numpy(value):
-            raise TraceError(_DRAWN.format(path=path))
-        raise MutationError(_ARRAY_WRITTEN.format(path=path, kind=type(value).__name__))
+        if not isinstance(value, random.Random) and not _is_generator_of_numpy(value):
+            raise MutationError(_ARRAY_WRITTEN.format(path=path, kind=type(value).__name__))
+        _put_back(value, pickle.loads(before))
+        drawn.append(path)
+    if drawn:
+        line = f"Your line:  {line}\n  " if line else ""
+        raise OnlyInEagerModeError(_DRAWN.format(path=drawn[-1], line=line))
 
 
 def is_stepped(value: object) -> bool:
@@ -105,3 +115,12 @@ def _numpy_state(value: Any) -> Any:
     if hasattr(value, "get_state"):
         return value.get_state()
     return getattr(value, "bit_generator", value).state
+
+
+def _put_back(value: Any, state: Any) -> None:
+    if isinstance(value, random.Random):
+        value.setstate(state)
+    elif hasattr(value, "set_state"):
+        value.set_state(state)
+    else:
+        getattr(value, "bit_generator", value).state = state

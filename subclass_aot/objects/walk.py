@@ -179,14 +179,17 @@ class Objects:
         for name, generator in generators():
             self.watch(name, generator)
 
-    def refuse_changed(self) -> None:
+    def refuse_changed(self, line: str = "") -> None:
         """Compares the state of what is watched with what it was.
+
+        Args:
+            line: Where the program draws random numbers, if that is known.
 
         Raises:
             MutationError: An array was written.
-            TraceError: A random number was drawn.
+            OnlyInEagerModeError: A random number was drawn.
         """
-        refuse_changed(self.watched)
+        refuse_changed(self.watched, line)
 
     def walk(self) -> None:
         """Walks what was noted only. Not by recursion: lists of users may be linked, and long."""

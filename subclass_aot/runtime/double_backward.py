@@ -54,7 +54,7 @@ class DoubleBackward:
     def keep(self, values: list[torch.Tensor]) -> torch.Tensor:
         """Keeps the inputs as they are before the call; what it returns is an input of the compiled `Function`."""
         kept = [v.clone() if i in self._changed else v for i, v in enumerate(values)]
-        state = generators() if self._keeps_state else None
+        state = generators(elsewhere=True) if self._keeps_state else None
         return _Keep.apply(state, kept, *[v for v in kept if v.requires_grad])  # type: ignore[no-untyped-call,no-any-return]
 
     def differentiable(self, backward: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:

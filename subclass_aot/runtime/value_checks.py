@@ -20,7 +20,7 @@ from subclass_aot import _torch
 from subclass_aot.backends import BACKENDS, Backend, BoxedFunction, compiled, example_inputs
 from subclass_aot.codegen import Source
 from subclass_aot.descriptors import Intermediate, LookedAt, Number, OutputDescriptor, describe, descriptor_of
-from subclass_aot.graph import Look, generators
+from subclass_aot.graph import DRAW_ELSEWHERE, Look, generators
 from subclass_aot.objects import same_constant
 from subclass_aot.operators import effects_of, runs_once
 from subclass_aot.passes import draws, is_symint
@@ -160,7 +160,8 @@ def compiled_with_checks(backend: Backend, graph: fx.GraphModule) -> BoxedFuncti
         run = compiled(backend, graph, example_inputs(graph), False)
     else:
         run = _in_parts(backend, graph)
-    return _without_draws(run) if any(map(_is_check, nodes)) and any(map(draws, nodes)) else run
+    elsewhere = any(node.target is DRAW_ELSEWHERE for node in nodes)
+    return _without_draws(run, elsewhere) if any(map(_is_check, nodes)) and any(map(draws, nodes)) else run
 
 
 def is_in_parts(graph: fx.GraphModule) -> bool:
@@ -168,9 +169,9 @@ def is_in_parts(graph: fx.GraphModule) -> bool:
     return any(_is_check(node) or _is_alone(node) for node in graph.graph.nodes)
 
 
-def _without_draws(run: BoxedFunction) -> BoxedFunction:
+def _without_draws(run: BoxedFunction, elsewhere: bool) -> BoxedFunction:
     def run_or_put_back(inputs: list[Any]) -> Sequence[Any]:
-        state = generators()
+        state = generators(elsewhere)
         try:
             return run(inputs)
         except OtherValue:
@@ -201,8 +202,8 @@ def _compares_numbers(check: fx.Node) -> bool:
 
 
 def _is_alone(node: fx.Node) -> bool:
-    """Returns whether torch has no shape function for an operator, which compilers need."""
-    return node.target is _aten._ctc_loss.default
+    """Returns whether no compiler gets an operator: torch has no shape function for it, or it draws elsewhere."""
+    return node.target in (_aten._ctc_loss.default, DRAW_ELSEWHERE)
 
 
 def _in_parts(backend: Backend, graph: fx.GraphModule) -> BoxedFunction:

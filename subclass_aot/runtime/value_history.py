@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any
 
 from subclass_aot.errors import RuntimeAssertError
@@ -31,6 +31,10 @@ _NOT_THE_SAME = """The function itself ran: it reads a value that comes out othe
   Instead: compute it outside the function."""
 
 
+_TRIES = 2
+"""After so many traces that met what only eager mode can do, calls of this kind are not traced."""
+
+
 class ValueHistory:
     """The values that a compiled function has read, and what the next trace does about them.
 
@@ -41,6 +45,7 @@ class ValueHistory:
 
     Attributes:
         varying: The lines where numbers were seen to differ.
+        numbers_alone: Whether numbers were the only symbols in a trace that failed.
     """
 
     def __init__(self, dynamic: bool | None, allowed: bool, limit: int) -> None:
@@ -49,13 +54,36 @@ class ValueHistory:
         self._allowed = allowed
         self._limit = limit
         self._cautious = False
+        self._keeps_numbers = False
+        self.numbers_alone = False
+        self._drawn: set[str] = set()
         self._not_the_same: dict[str, str] = {}  # by line
+        self._failures: dict[Hashable, list[str]] = {}  # by the kind of a call
 
-    def looks(self) -> Looks | None:
-        """Returns what answers the next trace where it reads values."""
+    @property
+    def may_have_symbols(self) -> bool:
+        """Whether the next trace may have symbols for numbers that are read or drawn."""
+        return self._allowed and not self._keeps_numbers and bool(self.varying or self._drawn)
+
+    def keep_numbers(self) -> None:
+        """Has numbers that differ stay numbers, if the function fails where they alone are symbols."""
+        if self.numbers_alone:
+            self.varying.clear()
+            self._keeps_numbers = True
+
+    def looks(self, symbols: bool = True) -> Looks | None:
+        """Returns what answers the next trace where it reads values.
+
+        Args:
+            symbols: Whether numbers that differ may be symbols.
+        """
         if not self._allowed:
             return None
-        return Looks(self.varying, self._dynamic is True, self._dynamic is False, self._cautious)
+        symbols = symbols and not self._keeps_numbers
+        varying = self.varying if symbols else ()
+        return Looks(
+            varying, self._dynamic is True, self._dynamic is False, self._cautious, self._drawn if symbols else None
+        )
 
     @staticmethod
     def reason(signature: JointSignature, other: OtherValue) -> str:
@@ -91,7 +119,7 @@ class ValueHistory:
         for specialization, other in tried.items():
             if other.position is not None and self._dynamic is not False:
                 look = specialization.signature.assumptions.looks[other.position]
-                if _is_number(look.value):
+                if _is_number(look.value) and not self._keeps_numbers:
                     self.varying.add(look.line)
         if not tried:
             return
@@ -120,6 +148,24 @@ class ValueHistory:
         line, _, found = seen[-1]
         values = ", ".join(dict.fromkeys([*(value for _, value, _ in seen), found]))
         return _TOO_MANY.format(line=line, values=values, count=fitting, limit=self._limit)
+
+    def give_up(self, kind: Hashable, why: str) -> None:
+        """Notes that a trace met what only eager mode can do.
+
+        Args:
+            kind: The kind of the call.
+            why: What it met.
+        """
+        self._failures.setdefault(kind, []).append(why)
+
+    def why_given_up(self, kind: Hashable) -> str:
+        """Returns why calls of a kind are traced no more; "" if they are.
+
+        Args:
+            kind: The kind of the call.
+        """
+        failures = self._failures.get(kind, [])
+        return failures[-1] if len(failures) >= _TRIES else ""
 
     def _learn_assert(
         self, unmet: tuple[RuntimeAssert, list[Any]], earlier: Sequence[tuple[RuntimeAssert, list[Any]]]

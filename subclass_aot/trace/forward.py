@@ -116,6 +116,8 @@ def run_forward(
             out = fn(*args, **kwargs)
         left = torch.get_default_dtype()
     recorder.listeners.arrays.refuse_shared(recorder)
+    if recorder.listeners.random_numbers.line_elsewhere:
+        seen.refuse_changed(recorder.listeners.random_numbers.line_elsewhere)
     grad_modes = before, torch.is_grad_enabled()
     results, outcome, outcome_reader = read_outcome(seen, out, older, user.arguments.passed_twice, contexts)
     results, outcome = _with_process(results, outcome, recorder, None if left is dtype else left)

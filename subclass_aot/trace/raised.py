@@ -39,7 +39,6 @@ from subclass_aot.errors import (
     OperatorRuleError,
     RuleResultError,
     SubclassAotError,
-    TextOfHistoryError,
     UnreadableWrapperError,
 )
 from subclass_aot.graph import Retrace
@@ -51,8 +50,8 @@ _FAILED = """{name} could not be traced for a call: so the function itself ran, 
   Your line:  {line}
   Each such call is traced first, and takes longer than in eager mode."""
 
-_IN_EAGER_MODE = DefinitionError, InnerTensorError, OperatorRuleError, RuleResultError, TextOfHistoryError
-"""Errors of this library that wrapper classes raise without a trace as well, and of texts that eager mode has."""
+_IN_EAGER_MODE = DefinitionError, InnerTensorError, OperatorRuleError, RuleResultError
+"""Errors of this library that wrapper classes raise without a trace as well."""
 
 _OF_NO_FUNCTION = KeyboardInterrupt, SystemExit, Abandoned, Retrace, SizesMustBeKnown
 _OF_SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR

@@ -10,7 +10,7 @@ from torch import fx
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.aliasing import has_storage
-from subclass_aot.errors import MutationError
+from subclass_aot.errors import OnlyInEagerModeError
 from subclass_aot.graph.listeners.constants import LITERAL
 from subclass_aot.graph.listeners.listener import GraphListener
 from subclass_aot.meta import MetaTensor, Storage
@@ -19,17 +19,13 @@ from subclass_aot.operators import effects_of
 if TYPE_CHECKING:  # which has this listener
     from subclass_aot.graph.recorder import Recorder
 
-_SHARED = """an array of numpy shares memory with a tensor, and {what}.
+_SHARED = """An array of numpy shares memory with a tensor, and {what}.
   The array:  {line}
   Instead: copy it, as in x.numpy().copy()"""
 
-_TOO_MANY = """an array of numpy has {count} elements, which are too many to be compared at each call.
+_TOO_MANY = """An array of numpy has {count} elements, which are too many to be compared at each call.
   The array:  {line}
   Instead: compute it outside the function, or by operators of torch"""
-
-
-class OnlyInEagerMode(Exception):
-    """What the function does with values that it has read is right where it runs itself."""
 
 
 class _Array(NamedTuple):
@@ -68,36 +64,36 @@ class Arrays(GraphListener):
         storage = Storage.of(leaf)
         self._arrays.append(_Array(array, array.tobytes(), storage, len(recorder.graph.nodes), user_line()))
 
-    def refuse_large(self, recorder: Recorder, count: int) -> None:
+    def refuse_large(self, count: int) -> None:
         """Has the function itself run, since it reads an array that is too large.
 
         Raises:
-            OnlyInEagerMode: Always.
+            OnlyInEagerModeError: Always.
         """
-        _run_in_eager_mode(recorder, _TOO_MANY.format(count=count, line=user_line()))
+        raise OnlyInEagerModeError(_TOO_MANY.format(count=count, line=user_line()))
 
     def on_write(self, recorder: Recorder, func: _torch.operators.Operator, leaf: MetaTensor) -> None:
         storage = Storage.of(leaf)
         if storage.tag in {literal for literal, _ in _made_of_arrays(recorder)}:
-            _run_in_eager_mode(recorder, _SHARED.format(what="the tensor is written", line=user_line()))
+            raise OnlyInEagerModeError(_SHARED.format(what="the tensor is written", line=user_line()))
         for noted in self._arrays:
             if noted.storage is storage and _is_held(noted):
-                _run_in_eager_mode(recorder, _SHARED.format(what="the tensor is written later", line=noted.line))
+                raise OnlyInEagerModeError(_SHARED.format(what="the tensor is written later", line=noted.line))
 
     def refuse_shared(self, recorder: Recorder) -> None:
         """Has the function itself run if an array was written, or is still there at the end.
 
         Raises:
-            OnlyInEagerMode: An array was written whose tensor was read later, or it outlives the call.
+            OnlyInEagerModeError: An array was written whose tensor was read later, or it outlives the call.
         """
         made = _made_of_arrays(recorder) if self._arrays else []
         for noted in self._arrays:
             tensors = {memory: literal for literal, memory in made if _is_part(memory, noted.array)}
             lasts = any(not literal.users for literal in tensors.values())  # and may be a result
             if lasts or _is_held(noted, len(tensors)):
-                _run_in_eager_mode(recorder, _SHARED.format(what="is there after the call", line=noted.line))
+                raise OnlyInEagerModeError(_SHARED.format(what="is there after the call", line=noted.line))
             if noted.array.tobytes() != noted.before and _is_read_later(recorder, noted):
-                _run_in_eager_mode(recorder, _SHARED.format(what="is written", line=noted.line))
+                raise OnlyInEagerModeError(_SHARED.format(what="is written", line=noted.line))
 
 
 def _references(noted: _Array) -> tuple[int, int]:
@@ -127,20 +123,6 @@ def _made_of_arrays(recorder: Recorder) -> list[tuple[fx.Node, int]]:
 def _is_part(memory: int, array: Any) -> bool:
     begin = array.__array_interface__["data"][0]
     return begin <= memory < begin + max(array.nbytes, 1)  # type: ignore[no-any-return]
-
-
-def _run_in_eager_mode(recorder: Recorder, why: str) -> None:
-    """Gives up a trace that may read values: the function itself runs. Any other is refused.
-
-    Raises:
-        OnlyInEagerMode: The function itself runs.
-        MutationError: The trace may read no values.
-    """
-    looks = recorder.listeners.data_dependent.looks
-    if looks is None:
-        raise MutationError(why[0].upper() + why[1:])
-    looks.has_answered = True
-    raise OnlyInEagerMode(why)
 
 
 def _is_read_later(recorder: Recorder, noted: _Array) -> bool:

@@ -11,6 +11,7 @@ from torch import fx
 
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
+from subclass_aot.graph.draws_elsewhere import DRAW_ELSEWHERE
 from subclass_aot.graph.listeners.listener import GraphListener
 from subclass_aot.graph.looks import Look, Looks, Recorded, may_be_compared, parts_of
 from subclass_aot.meta import MetaTensor
@@ -62,6 +63,9 @@ class DataDependent(GraphListener):
             return False
         if recorder.phase == "backward":
             return self.looks.are_sizes_wanted(func, current_symbols() is not None)
+        drawn = args[0].meta_tag.target is DRAW_ELSEWHERE and args[0].dtype.is_floating_point and not args[0].dim()
+        if drawn and self.looks.is_drawn(user_line(), current_symbols() is not None):
+            return False
         return self.looks.are_wanted(func, args[0], user_line(), current_symbols() is not None)
 
     def look(
@@ -94,7 +98,7 @@ class DataDependent(GraphListener):
         """Returns the values of a leaf that the program gets as an array; None if nobody may read them.
 
         Raises:
-            OnlyInEagerMode: They are too many to be compared at each call.
+            OnlyInEagerModeError: They are too many to be compared at each call.
         """
         if self.looks is None or recorder.phase == "backward":
             return None
@@ -102,10 +106,9 @@ class DataDependent(GraphListener):
         if value is None:
             found = self._value_now(recorder, recorder.node_of(leaf))
             if found is not None:
-                recorder.listeners.arrays.refuse_large(recorder, found.numel())
+                recorder.listeners.arrays.refuse_large(found.numel())
         elif not value.numel():
             tuple(map(int, leaf.shape))  # the comparison of no values does not see the sizes
-        self.looks.has_answered = True
         return value
 
     def _value_now(self, recorder: Recorder, node: fx.Node) -> Any:

@@ -23,6 +23,7 @@ from torch import fx
 from subclass_aot import _torch
 from subclass_aot.errors import TraceError
 from subclass_aot.graph.drawn import GENERATOR_STATE, drawn
+from subclass_aot.graph.draws_elsewhere import DRAW_ELSEWHERE, put_back_elsewhere
 from subclass_aot.graph.generators import Reason, States, generators
 from subclass_aot.graph.listeners.listener import GraphListener
 from subclass_aot.graph.listeners.own_generators import OwnGenerators
@@ -67,10 +68,12 @@ class RandomNumbers(GraphListener):
     Attributes:
         start: The states of the generators when the block was entered: what the call draws from.
         own: The generators that the program has of its own.
+        line_elsewhere: Where the program draws by Python or numpy what no graph can draw.
     """
 
     def __init__(self) -> None:
         self.start = States(torch.empty(0), [])
+        self.line_elsewhere = ""
         self._is_on = False
         self._before = torch.empty(0)
         self._begun = 0
@@ -82,7 +85,7 @@ class RandomNumbers(GraphListener):
     @contextmanager
     def kept(self) -> Iterator[None]:
         """Runs the block, in which each draw moves the generator on, and restores the generator after it."""
-        self.start = generators()
+        self.start = generators(elsewhere=True)
         self._before = before = self.start.cpu
         self._is_on = True
         self._go_on_elsewhere()
@@ -93,13 +96,14 @@ class RandomNumbers(GraphListener):
         with (
             PutBack(partial(setattr, self, "_is_on", False)),
             PutBack(partial(_set, before)),
+            PutBack(partial(put_back_elsewhere, self.start.elsewhere)),
             calls,
             self.own.watched(),
         ):
             yield
 
     def wants(self, func: _torch.operators.Operator) -> bool:
-        return effects_of(func).random
+        return effects_of(func).random and func is not DRAW_ELSEWHERE
 
     def collections(self) -> list[Collection[Any]]:
         return [self._states.values()]

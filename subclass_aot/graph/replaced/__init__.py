@@ -13,10 +13,11 @@ from subclass_aot.graph.replaced.in_place_views import IN_PLACE_VIEWS
 from subclass_aot.graph.replaced.lost_out import LOST_OUT
 from subclass_aot.graph.replaced.resolved import RESOLVED
 from subclass_aot.graph.replaced.symbolic_indices import SYMBOLIC_INDICES
+from subclass_aot.graph.replaced.tensors_of_numbers import TENSORS_OF_NUMBERS
 from subclass_aot.graph.replaced.watched import WATCHED
 
 REPLACED: dict[Any, Callable[..., Any]] = {
     **HIGHER_ORDER, **IN_PLACE_VIEWS, **LOST_OUT, **PLACES, **RESOLVED, **FRONTS, **GRADIENTS, **SYMBOLIC_INDICES,
-    **WATCHED,
+    **TENSORS_OF_NUMBERS, **WATCHED,
 }  # fmt: skip
 """What is called, by what the program calls."""

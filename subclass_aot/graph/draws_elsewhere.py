@@ -1,0 +1,239 @@
+"""Random numbers of Python and numpy in a trace: operators that draw from generators of these.
+
+Note [Draws elsewhere]
+~~~~~~~~~~~~~~~~~~~~~~
+`random.random()` and `numpy.random.rand(3)` are operators in a graph as `torch.rand(3)` is: they draw when the graph
+runs, in its order. A number that they give is a read of a value. One with a fraction is a symbol from the beginning, so
+arithmetic with it serves all values; what steers the program (`if random.random() < p`) is compared at each call.
+
+>>> import random
+>>> import torch
+>>> import subclass_aot as sa
+>>> def show(graph, inputs):
+...     print(graph.code)
+...     return graph
+>>> compiled = sa.aot_compile(lambda x: x * random.random(), fw_compiler=show)
+>>> y = compiled(torch.ones(3))
+def forward(self, primals_1):
+    draw_elsewhere = torch.ops.subclass_aot.draw_elsewhere.default('random.random', '((), {})', [], torch.float64)
+    ...
+
+What is drawn in another way, from a generator that the program holds say, is found by the state that the generator has
+afterwards. Then the function itself runs.
+"""
+
+from __future__ import annotations
+
+import ast
+import random
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from subclass_aot import _torch
+from subclass_aot._stack import user_line
+from subclass_aot.errors import OnlyInEagerModeError
+from subclass_aot.meta import register_meta
+from subclass_aot.put_back import PutBack
+
+if TYPE_CHECKING:  # which records them
+    from subclass_aot.graph.recorder import Recorder
+
+_ANEW = """{call} makes a generator of random numbers from a seed that nobody has given.
+  Your line:  {line}
+  Instead: give it a seed, or make it outside the function"""
+
+_FLOATS = """random uniform triangular gauss normalvariate lognormvariate expovariate vonmisesvariate gammavariate
+    betavariate paretovariate weibullvariate""".split()
+_INTEGERS = ("getrandbits", "randrange", "randint")
+_OTHERS = ("choice", "choices", "sample", "shuffle")
+"""Methods that draw by others of these, and give objects of the program."""
+
+_OF_NUMPY = """beta binomial bytes chisquare choice dirichlet exponential f gamma geometric gumbel hypergeometric
+    laplace logistic lognormal logseries multinomial multivariate_normal negative_binomial noncentral_chisquare
+    noncentral_f normal pareto permutation poisson power rand randint randn random random_integers random_sample
+    ranf rayleigh sample seed standard_cauchy standard_exponential standard_gamma standard_normal standard_t triangular
+    uniform vonmises wald weibull zipf""".split()
+
+_library = torch.library.Library("subclass_aot", "FRAGMENT")
+_library.define(
+    "draw_elsewhere(str method, str arguments, SymInt[] size, ScalarType dtype) -> Tensor",
+    tags=(torch.Tag.nondeterministic_seeded,),
+)
+
+
+def _draw(method: str, arguments: str, size: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """Draws, and gives the numbers as a tensor."""
+    args, kwargs = ast.literal_eval(arguments)
+    drawn = _original(method)(*args, **kwargs)
+    return torch.as_tensor(0 if drawn is None else drawn, dtype=dtype, device="cpu")
+
+
+def _shape(method: str, arguments: str, size: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty(size, dtype=dtype, device="meta")
+
+
+_library.impl("draw_elsewhere", _draw, "BackendSelect")
+DRAW_ELSEWHERE: Any = torch.ops.subclass_aot.draw_elsewhere.default
+"""Calls a function of `random` or `numpy.random`, given by its name, with literals as arguments."""
+
+register_meta(DRAW_ELSEWHERE)(_shape)
+torch.library.register_fake(
+    "subclass_aot::draw_elsewhere",
+    lambda method, arguments, size, dtype: torch.empty(size, dtype=dtype),
+    lib=_library,
+)
+
+_of_python: random.Random = random.random.__self__  # type: ignore[attr-defined]
+
+
+def _original(method: str) -> Callable[..., Any]:
+    """Returns a method of the generator that belongs to the process, whatever stands in its module now."""
+    module, _, name = method.rpartition(".")
+    if module == "random":
+        return getattr(_of_python, name)  # type: ignore[no-any-return]
+    if name in ("ranf", "sample"):  # other names of it
+        name = "random_sample"
+    return getattr(sys.modules["numpy.random.mtrand"]._rand, name)  # type: ignore[no-any-return]
+
+
+def _sample(method: str, args: Any, kwargs: Any) -> Any:
+    """Returns what a call may give, drawn elsewhere."""
+    module, _, name = method.rpartition(".")
+    scratch: Any = random.Random(0) if module == "random" else sys.modules["numpy.random"].RandomState(0)
+    return getattr(scratch, "random_sample" if name in ("ranf", "sample") and module != "random" else name)(
+        *args, **kwargs
+    )
+
+
+class _Calls:
+    """Records draws of one trace.
+
+    Args:
+        recorder: What records the trace.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._thread = threading.get_ident()
+
+    def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        """Stands for a function of `random` or `numpy.random`."""
+        if threading.get_ident() != self._thread or not self._is_recording():
+            return self.call_as_it_is(method, *args, **kwargs)
+        try:
+            args, kwargs = _plain((args, kwargs))
+        except TypeError:
+            return self.call_as_it_is(method, *args, **kwargs)
+        with _torch.dispatch.disable_current_modes():
+            found = _sample(method, args, kwargs)
+            is_array = hasattr(found, "dtype") and hasattr(found, "tobytes") and getattr(found, "ndim", 0) > 0
+            if found is None or type(found) is int and abs(found) < 1 << 62:
+                dtype, size = torch.int64, []
+            elif type(found) is float:
+                dtype, size = torch.float64, []
+            elif is_array and found.dtype.kind in "fiub":
+                dtype, size = torch.from_numpy(found).dtype, list(found.shape)
+            else:
+                return self.call_as_it_is(method, *args, **kwargs)
+        drawn = DRAW_ELSEWHERE(method, repr((args, kwargs)), size, dtype)
+        return None if found is None else drawn.numpy() if is_array else drawn.item()
+
+    def call_as_it_is(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        """Draws what no graph can draw, and notes the line."""
+        if threading.get_ident() == self._thread:
+            self._recorder.listeners.random_numbers.line_elsewhere = user_line()
+        return _original(method)(*args, **kwargs)
+
+    def _is_recording(self) -> bool:
+        on = any(mode is self._recorder for mode in _torch.dispatch.dispatch_modes())
+        looks = self._recorder.listeners.data_dependent.looks
+        return on and looks is not None and self._recorder.phase == "forward"
+
+
+def _plain(value: Any) -> Any:
+    """Returns arguments whose text says what they are. Of a symbol it is a number.
+
+    Raises:
+        TypeError: They are something else.
+    """
+    if isinstance(value, torch.SymInt):
+        return int(value)
+    if isinstance(value, torch.SymFloat):
+        return float(value)
+    if value is None or type(value) in (int, bool, str) or type(value) is float and abs(value) < float("inf"):
+        return value
+    if type(value) in (tuple, list, torch.Size):
+        parts = [_plain(part) for part in value]
+        return parts if type(value) is list else tuple(parts)
+    if type(value) is dict:
+        return {name: _plain(part) for name, part in value.items()}
+    raise TypeError
+
+
+def _stand_in(calls: _Calls) -> random.Random:
+    """Returns a generator whose methods draw as those of `random` do, by way of a graph."""
+
+    class Recorded(random.Random):
+        def _randbelow(self, n: int) -> Any:
+            return calls.call("random.randrange", n)
+
+    def method(name: str) -> Callable[..., Any]:
+        return lambda self, *args, **kwargs: calls.call(f"random.{name}", *args, **kwargs)
+
+    for name in (*_FLOATS, *_INTEGERS, "seed"):
+        setattr(Recorded, name, method(name))
+    return random.Random.__new__(Recorded)
+
+
+@contextmanager
+def drawn_in_graph(recorder: Recorder) -> Iterator[None]:
+    """Runs the block so that functions of `random` and `numpy.random` draw in the graph.
+
+    Args:
+        recorder: What records it.
+    """
+    calls = _Calls(recorder)
+    stand_in = _stand_in(calls)
+    with ExitStack() as stack:
+
+        def put(module: Any, name: str, value: Any) -> None:
+            if hasattr(module, name):
+                stack.enter_context(PutBack(partial(setattr, module, name, getattr(module, name))))
+                setattr(module, name, value)
+
+        for name in (*_FLOATS, *_INTEGERS, *_OTHERS, "seed"):
+            put(random, name, getattr(stand_in, name))
+        of_numpy = sys.modules.get("numpy.random")
+        if of_numpy is not None:
+            for name in _OF_NUMPY:
+                put(of_numpy, name, partial(calls.call, f"numpy.random.{name}"))
+            put(of_numpy, "shuffle", partial(calls.call_as_it_is, "numpy.random.shuffle"))
+            put(of_numpy, "default_rng", partial(_default_rng, recorder, of_numpy.default_rng))
+        yield
+
+
+def _default_rng(recorder: Recorder, make: Callable[..., Any], seed: Any = None) -> Any:
+    if seed is None and any(mode is recorder for mode in _torch.dispatch.dispatch_modes()):
+        raise OnlyInEagerModeError(_ANEW.format(call="numpy.random.default_rng()", line=user_line()))
+    return make(seed)
+
+
+def states_elsewhere() -> tuple[Any, ...]:
+    """Returns the states of the generators of Python and numpy that belong to the process."""
+    numpy = sys.modules.get("numpy.random.mtrand")
+    return (_of_python.getstate(), None if numpy is None else numpy._rand.get_state())
+
+
+def put_back_elsewhere(states: tuple[Any, ...]) -> None:
+    """Sets these states."""
+    of_python, of_numpy = states
+    if _of_python.getstate() != of_python:
+        _of_python.setstate(of_python)
+    if of_numpy is not None:
+        sys.modules["numpy.random.mtrand"]._rand.set_state(of_numpy)
