@@ -48,6 +48,10 @@ _ANEW = """{call} makes a generator of random numbers from a seed that nobody ha
   Your line:  {line}
   Instead: give it a seed, or make it outside the function"""
 
+_STATE = """{call} reads or sets the state of a generator of random numbers that is not torch's.
+  Your line:  {line}
+  Instead: call it outside the function, or set a seed there"""
+
 _FLOATS = """random uniform triangular gauss normalvariate lognormvariate expovariate vonmisesvariate gammavariate
     betavariate paretovariate weibullvariate""".split()
 _INTEGERS = ("getrandbits", "randrange", "randint")
@@ -124,7 +128,7 @@ class _Calls:
 
     def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """Stands for a function of `random` or `numpy.random`."""
-        if threading.get_ident() != self._thread or not self._is_recording():
+        if not self._is_recording():
             return self.call_as_it_is(method, *args, **kwargs)
         try:
             args, kwargs = _plain((args, kwargs))
@@ -150,7 +154,29 @@ class _Calls:
             self._recorder.listeners.random_numbers.line_elsewhere = user_line()
         return _original(method)(*args, **kwargs)
 
+    def refuse_state(self, method: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Has the function itself run, if it is that which asks for the state of a generator or sets it.
+
+        Raises:
+            OnlyInEagerModeError: It does.
+        """
+        if self._is_recording():
+            raise OnlyInEagerModeError(_STATE.format(call=f"{method}()", line=user_line()))
+        return original(*args, **kwargs)
+
+    def default_rng(self, original: Callable[..., Any], seed: Any = None) -> Any:
+        """Stands for `numpy.random.default_rng`.
+
+        Raises:
+            OnlyInEagerModeError: It is called without a seed.
+        """
+        if seed is None and self._is_recording():
+            raise OnlyInEagerModeError(_ANEW.format(call="numpy.random.default_rng()", line=user_line()))
+        return original(seed)
+
     def _is_recording(self) -> bool:
+        if threading.get_ident() != self._thread:
+            return False
         on = any(mode is self._recorder for mode in _torch.dispatch.dispatch_modes())
         looks = self._recorder.listeners.data_dependent.looks
         return on and looks is not None and self._recorder.phase == "forward"
@@ -214,14 +240,12 @@ def drawn_in_graph(recorder: Recorder) -> Iterator[None]:
             for name in _OF_NUMPY:
                 put(of_numpy, name, partial(calls.call, f"numpy.random.{name}"))
             put(of_numpy, "shuffle", partial(calls.call_as_it_is, "numpy.random.shuffle"))
-            put(of_numpy, "default_rng", partial(_default_rng, recorder, of_numpy.default_rng))
+            put(of_numpy, "default_rng", partial(calls.default_rng, of_numpy.default_rng))
+            for name in ("get_state", "set_state"):
+                put(of_numpy, name, partial(calls.refuse_state, f"numpy.random.{name}", getattr(of_numpy, name)))
+        for name in ("getstate", "setstate"):
+            put(random, name, partial(calls.refuse_state, f"random.{name}", getattr(random, name)))
         yield
-
-
-def _default_rng(recorder: Recorder, make: Callable[..., Any], seed: Any = None) -> Any:
-    if seed is None and any(mode is recorder for mode in _torch.dispatch.dispatch_modes()):
-        raise OnlyInEagerModeError(_ANEW.format(call="numpy.random.default_rng()", line=user_line()))
-    return make(seed)
 
 
 def states_elsewhere() -> tuple[Any, ...]:
