@@ -25,11 +25,13 @@ afterwards. Then the function itself runs.
 from __future__ import annotations
 
 import ast
+import functools
 import random
 import sys
 import threading
+import types
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +41,7 @@ from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.errors import OnlyInEagerModeError
 from subclass_aot.meta import register_meta
+from subclass_aot.objects import OF_PYTHON
 from subclass_aot.put_back import PutBack
 
 if TYPE_CHECKING:  # which records them
@@ -93,14 +96,12 @@ torch.library.register_fake(
     lib=_library,
 )
 
-_of_python: random.Random = random.random.__self__  # type: ignore[attr-defined]
-
 
 def _original(method: str) -> Callable[..., Any]:
     """Returns a method of the generator that belongs to the process, whatever stands in its module now."""
     module, _, name = method.rpartition(".")
     if module == "random":
-        return getattr(_of_python, name)  # type: ignore[no-any-return]
+        return getattr(OF_PYTHON, name)  # type: ignore[no-any-return]
     if name in ("ranf", "sample"):  # other names of it
         name = "random_sample"
     return getattr(sys.modules["numpy.random.mtrand"]._rand, name)  # type: ignore[no-any-return]
@@ -128,7 +129,7 @@ class _Calls:
 
     def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """Stands for a function of `random` or `numpy.random`."""
-        if not self._is_recording():
+        if not self.is_recording():
             return self.call_as_it_is(method, *args, **kwargs)
         try:
             args, kwargs = _plain((args, kwargs))
@@ -154,27 +155,8 @@ class _Calls:
             self._recorder.listeners.random_numbers.line_elsewhere = user_line()
         return _original(method)(*args, **kwargs)
 
-    def refuse_state(self, method: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Has the function itself run, if it is that which asks for the state of a generator or sets it.
-
-        Raises:
-            OnlyInEagerModeError: It does.
-        """
-        if self._is_recording():
-            raise OnlyInEagerModeError(_STATE.format(call=f"{method}()", line=user_line()))
-        return original(*args, **kwargs)
-
-    def default_rng(self, original: Callable[..., Any], seed: Any = None) -> Any:
-        """Stands for `numpy.random.default_rng`.
-
-        Raises:
-            OnlyInEagerModeError: It is called without a seed.
-        """
-        if seed is None and self._is_recording():
-            raise OnlyInEagerModeError(_ANEW.format(call="numpy.random.default_rng()", line=user_line()))
-        return original(seed)
-
-    def _is_recording(self) -> bool:
+    def is_recording(self) -> bool:
+        """Returns whether the program runs that is traced, and may read values."""
         if threading.get_ident() != self._thread:
             return False
         on = any(mode is self._recorder for mode in _torch.dispatch.dispatch_modes())
@@ -202,62 +184,114 @@ def _plain(value: Any) -> Any:
     raise TypeError
 
 
-def _stand_in(calls: _Calls) -> random.Random:
-    """Returns a generator whose methods draw as those of `random` do, by way of a graph."""
+_running: list[_Calls] = []
+"""The traces that run, innermost last."""
 
-    class Recorded(random.Random):
-        def _randbelow(self, n: int) -> Any:
-            return calls.call("random.randrange", n)
 
-    def method(name: str) -> Callable[..., Any]:
-        return lambda self, *args, **kwargs: calls.call(f"random.{name}", *args, **kwargs)
+def _call(method: str, *args: Any, **kwargs: Any) -> Any:
+    """Stands for a function of `random` or `numpy.random`, also where a program keeps it when the trace is over."""
+    return _running[-1].call(method, *args, **kwargs) if _running else _original(method)(*args, **kwargs)
 
-    for name in (*_FLOATS, *_INTEGERS, "seed"):
-        setattr(Recorded, name, method(name))
-    return random.Random.__new__(Recorded)
+
+def _call_as_it_is(method: str, *args: Any, **kwargs: Any) -> Any:
+    """Stands for a function that no graph can call."""
+    return _running[-1].call_as_it_is(method, *args, **kwargs) if _running else _original(method)(*args, **kwargs)
+
+
+def _refuse_state(method: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Stands for a function that reads or sets the state of a generator.
+
+    Raises:
+        OnlyInEagerModeError: The program that is traced calls it.
+    """
+    if _running and _running[-1].is_recording():
+        raise OnlyInEagerModeError(_STATE.format(call=f"{method}()", line=user_line()))
+    return original(*args, **kwargs)
+
+
+def _default_rng(original: Callable[..., Any], seed: Any = None) -> Any:
+    """Stands for `numpy.random.default_rng`.
+
+    Raises:
+        OnlyInEagerModeError: The program that is traced calls it without a seed.
+    """
+    if seed is None and _running and _running[-1].is_recording():
+        raise OnlyInEagerModeError(_ANEW.format(call="numpy.random.default_rng()", line=user_line()))
+    return original(seed)
+
+
+class _Recorded(random.Random):
+    """A generator whose methods draw as those of `random` do, by way of a graph."""
+
+    def _randbelow(self, n: int) -> Any:
+        return _call("random.randrange", n)
+
+
+def _method(name: str) -> Callable[..., Any]:
+    return lambda self, *args, **kwargs: _call(f"random.{name}", *args, **kwargs)
+
+
+for _name in (*_FLOATS, *_INTEGERS, "seed"):
+    setattr(_Recorded, _name, _method(_name))
+
+
+@functools.cache
+def _stand_ins(module: types.ModuleType) -> dict[str, tuple[Any, Any]]:
+    """Returns what stands in a module in a trace, by name, each with what it stands for."""
+    if module is random:
+        stand_in = random.Random.__new__(_Recorded)
+        found = {name: getattr(stand_in, name) for name in (*_FLOATS, *_INTEGERS, *_OTHERS, "seed")}
+        owner, states = OF_PYTHON, ("getstate", "setstate")
+    else:
+        found = {name: partial(_call, f"numpy.random.{name}") for name in _OF_NUMPY}
+        found["shuffle"] = partial(_call_as_it_is, "numpy.random.shuffle")
+        owner, states = sys.modules["numpy.random.mtrand"], ("get_state", "set_state")
+    for name in states:
+        found[name] = partial(_refuse_state, f"{module.__name__}.{name}", getattr(owner, name))
+    pairs = {name: (each, getattr(owner, name, None)) for name, each in found.items()}
+    generator = sys.modules.get("numpy.random._generator")
+    if module is not random and generator is not None:
+        pairs["default_rng"] = partial(_default_rng, generator.default_rng), generator.default_rng
+    return pairs
 
 
 @contextmanager
 def drawn_in_graph(recorder: Recorder) -> Iterator[None]:
     """Runs the block so that functions of `random` and `numpy.random` draw in the graph.
 
+    What a program has put in the place of one stays there.
+
     Args:
         recorder: What records it.
     """
-    calls = _Calls(recorder)
-    stand_in = _stand_in(calls)
-    with ExitStack() as stack:
-
-        def put(module: Any, name: str, value: Any) -> None:
-            if hasattr(module, name):
-                stack.enter_context(PutBack(partial(setattr, module, name, getattr(module, name))))
-                setattr(module, name, value)
-
-        for name in (*_FLOATS, *_INTEGERS, *_OTHERS, "seed"):
-            put(random, name, getattr(stand_in, name))
-        of_numpy = sys.modules.get("numpy.random")
-        if of_numpy is not None:
-            for name in _OF_NUMPY:
-                put(of_numpy, name, partial(calls.call, f"numpy.random.{name}"))
-            put(of_numpy, "shuffle", partial(calls.call_as_it_is, "numpy.random.shuffle"))
-            put(of_numpy, "default_rng", partial(calls.default_rng, of_numpy.default_rng))
-            for name in ("get_state", "set_state"):
-                put(of_numpy, name, partial(calls.refuse_state, f"numpy.random.{name}", getattr(of_numpy, name)))
-        for name in ("getstate", "setstate"):
-            put(random, name, partial(calls.refuse_state, f"random.{name}", getattr(random, name)))
+    before = list(_running)
+    changed: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    for module in filter(None, (random, sys.modules.get("numpy.random"))):
+        there, stand_ins = vars(module), _stand_ins(module)
+        changed.append((there, {name: there[name] for name, (_, own) in stand_ins.items() if there.get(name) == own}))
+    with PutBack(partial(_end, before, changed)):
+        _running.append(_Calls(recorder))
+        for (there, own), module in zip(changed, (random, sys.modules.get("numpy.random")), strict=False):
+            there.update({name: _stand_ins(module)[name][0] for name in own})  # type: ignore[arg-type]
         yield
+
+
+def _end(running: list[_Calls], changed: Sequence[tuple[dict[str, Any], dict[str, Any]]]) -> None:
+    _running[:] = running
+    for there, own in changed:
+        there.update(own)
 
 
 def states_elsewhere() -> tuple[Any, ...]:
     """Returns the states of the generators of Python and numpy that belong to the process."""
     numpy = sys.modules.get("numpy.random.mtrand")
-    return (_of_python.getstate(), None if numpy is None else numpy._rand.get_state())
+    return (OF_PYTHON.getstate(), None if numpy is None else numpy._rand.get_state())
 
 
 def put_back_elsewhere(states: tuple[Any, ...]) -> None:
     """Sets these states."""
     of_python, of_numpy = states
-    if _of_python.getstate() != of_python:
-        _of_python.setstate(of_python)
+    if OF_PYTHON.getstate() != of_python:
+        OF_PYTHON.setstate(of_python)
     if of_numpy is not None:
         sys.modules["numpy.random.mtrand"]._rand.set_state(of_numpy)

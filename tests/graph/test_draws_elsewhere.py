@@ -6,6 +6,7 @@ import random
 import types
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from random import random as drawn_by_another_name
 from typing import Any
 
@@ -312,3 +313,38 @@ def test_an_error_leaves_the_generators_as_eager_mode_does() -> None:
     begin()
     random.random()
     assert states()[:2] == after[:2]
+
+
+def test_what_a_program_has_put_in_the_place_of_a_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(random, "random", lambda: 0.25)
+    monkeypatch.setattr(np.random, "rand", lambda: 0.5)
+    compiled = aot_compile(lambda x: x * random.random() * np.random.rand() * random.uniform(1, 1))
+    assert compiled(torch.ones(2)).tolist() == [0.125, 0.125] and random.random() == 0.25 and np.random.rand() == 0.5
+
+
+def test_functions_are_back_and_what_was_kept_of_them_goes_on_drawing() -> None:
+    before = dict(vars(random)), dict(vars(np.random))
+    held = types.SimpleNamespace()
+
+    def function(x: Any) -> Any:
+        held.draw, held.numpy = random.uniform, np.random.uniform
+        return x * 2
+
+    aot_compile(function)(torch.ones(2))
+    assert (dict(vars(random)), dict(vars(np.random))) == before
+    begin()
+    found = held.draw(0, 1), held.numpy(0, 1)
+    begin()
+    assert found == (random.uniform(0, 1), np.random.uniform(0, 1))
+
+
+def test_another_thread_draws_as_ever() -> None:
+    def function(x: Any) -> Any:
+        with ThreadPoolExecutor(1) as pool:
+            number = pool.submit(lambda: type(random.random())).result()
+        return x * 2 if number is float else x
+
+    compiled = aot_compile(function)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert compiled(torch.ones(2)).tolist() == [2, 2]
