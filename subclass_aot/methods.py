@@ -16,7 +16,8 @@ _NO_CALL = """aot_compile: {kind} cannot be called.
 class _Compiled(Protocol):
     fn: Any
 
-    def __call__(self, *args: object, **kwargs: object) -> Any: ...
+    @property
+    def __call__(self) -> Callable[..., Any]: ...
 
 
 def compiled_inside(fn: object, compile_: Callable[[Any], Any]) -> Any:

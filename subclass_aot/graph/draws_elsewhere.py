@@ -137,11 +137,12 @@ class _Calls:
             return self.call_as_it_is(method, *args, **kwargs)
         with _torch.dispatch.disable_current_modes():
             found = _sample(method, args, kwargs)
+            size: list[int] = []
             is_array = hasattr(found, "dtype") and hasattr(found, "tobytes") and getattr(found, "ndim", 0) > 0
             if found is None or type(found) is int and abs(found) < 1 << 62:
-                dtype, size = torch.int64, []
+                dtype = torch.int64
             elif type(found) is float:
-                dtype, size = torch.float64, []
+                dtype = torch.float64
             elif is_array and found.dtype.kind in "fiub":
                 dtype, size = torch.from_numpy(found).dtype, list(found.shape)
             else:
@@ -238,10 +239,11 @@ for _name in (*_FLOATS, *_INTEGERS, "seed"):
 @functools.cache
 def _stand_ins(module: types.ModuleType) -> dict[str, tuple[Any, Any]]:
     """Returns what stands in a module in a trace, by name, each with what it stands for."""
+    owner: Any = OF_PYTHON
     if module is random:
         stand_in = random.Random.__new__(_Recorded)
         found = {name: getattr(stand_in, name) for name in (*_FLOATS, *_INTEGERS, *_OTHERS, "seed")}
-        owner, states = OF_PYTHON, ("getstate", "setstate")
+        states = "getstate", "setstate"
     else:
         found = {name: partial(_call, f"numpy.random.{name}") for name in _OF_NUMPY}
         found["shuffle"] = partial(_call_as_it_is, "numpy.random.shuffle")
@@ -265,21 +267,21 @@ def drawn_in_graph(recorder: Recorder) -> Iterator[None]:
         recorder: What records it.
     """
     before = list(_running)
-    changed: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    changed: list[tuple[dict[str, Any], dict[str, tuple[Any, Any]]]] = []
     for module in filter(None, (random, sys.modules.get("numpy.random"))):
-        there, stand_ins = vars(module), _stand_ins(module)
-        changed.append((there, {name: there[name] for name, (_, own) in stand_ins.items() if there.get(name) == own}))
+        there = vars(module)
+        changed.append((there, {n: pair for n, pair in _stand_ins(module).items() if there.get(n) == pair[1]}))
     with PutBack(partial(_end, before, changed)):
         _running.append(_Calls(recorder))
-        for (there, own), module in zip(changed, (random, sys.modules.get("numpy.random")), strict=False):
-            there.update({name: _stand_ins(module)[name][0] for name in own})  # type: ignore[arg-type]
+        for there, pairs in changed:
+            there.update({name: stand_in for name, (stand_in, _) in pairs.items()})
         yield
 
 
-def _end(running: list[_Calls], changed: Sequence[tuple[dict[str, Any], dict[str, Any]]]) -> None:
+def _end(running: list[_Calls], changed: Sequence[tuple[dict[str, Any], dict[str, tuple[Any, Any]]]]) -> None:
     _running[:] = running
-    for there, own in changed:
-        there.update(own)
+    for there, pairs in changed:
+        there.update({name: own for name, (_, own) in pairs.items()})
 
 
 def states_elsewhere() -> tuple[Any, ...]:
@@ -288,8 +290,10 @@ def states_elsewhere() -> tuple[Any, ...]:
     return (OF_PYTHON.getstate(), None if numpy is None else numpy._rand.get_state())
 
 
-def put_back_elsewhere(states: tuple[Any, ...]) -> None:
-    """Sets these states."""
+def put_back_elsewhere(states: tuple[Any, ...] | None) -> None:
+    """Sets these states, if there are any."""
+    if states is None:
+        return
     of_python, of_numpy = states
     if OF_PYTHON.getstate() != of_python:
         OF_PYTHON.setstate(of_python)

@@ -38,8 +38,7 @@ class States(NamedTuple):
         torch.default_generator.set_state(self.cpu)
         if self.cuda:
             torch.cuda.set_rng_state_all(self.cuda)
-        if self.elsewhere is not None:
-            put_back_elsewhere(self.elsewhere)
+        put_back_elsewhere(self.elsewhere)
 
 
 def generators(elsewhere: bool = False) -> States:

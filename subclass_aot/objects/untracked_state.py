@@ -59,7 +59,7 @@ def generators() -> Iterator[tuple[str, Any]]:
 
 
 def refuse_changed(watched: Iterable[tuple[str, object, bytes]], line: str = "") -> None:
-    """Compares with what `state_of` told before. Generators get back the states that they had.
+    """Compares with what `state_of` told before.
 
     Args:
         watched: Where the user finds each object, the object, and its state then.
@@ -75,11 +75,21 @@ def refuse_changed(watched: Iterable[tuple[str, object, bytes]], line: str = "")
             continue
         if not isinstance(value, random.Random) and not _is_generator_of_numpy(value):
             raise MutationError(_ARRAY_WRITTEN.format(path=path, kind=type(value).__name__))
-        _put_back(value, pickle.loads(before))
         drawn.append(path)
     if drawn:
         line = f"Your line:  {line}\n  " if line else ""
         raise OnlyInEagerModeError(_DRAWN.format(path=drawn[-1], line=line))
+
+
+def put_back_generators(watched: Iterable[tuple[str, object, bytes]]) -> None:
+    """Gives generators the states that they had.
+
+    Args:
+        watched: As for `refuse_changed`.
+    """
+    for _, value, before in watched:
+        if (isinstance(value, random.Random) or _is_generator_of_numpy(value)) and state_of(value) != before:
+            _put_back(value, pickle.loads(before))
 
 
 def is_stepped(value: object) -> bool:

@@ -39,7 +39,14 @@ from subclass_aot.objects.nodes import (
     value_of,
     with_other_ids,
 )
-from subclass_aot.objects.untracked_state import NotStepped, generators, is_stepped, refuse_changed, state_of
+from subclass_aot.objects.untracked_state import (
+    NotStepped,
+    generators,
+    is_stepped,
+    put_back_generators,
+    refuse_changed,
+    state_of,
+)
 from subclass_aot.put_back import PutBack
 from subclass_aot.tables import (
     ATOMS,
@@ -178,6 +185,10 @@ class Objects:
         """Notes the state of the generators of random numbers that belong to the process, beside torch's."""
         for name, generator in generators():
             self.watch(name, generator)
+
+    def put_back_generators(self) -> None:
+        """Gives generators of random numbers that are watched the states that they had."""
+        put_back_generators(self.watched)
 
     def refuse_changed(self, line: str = "") -> None:
         """Compares the state of what is watched with what it was.

@@ -43,6 +43,7 @@ from subclass_aot.outcome.recipes import (
     Weak,
 )
 from subclass_aot.outputs import Output, Value
+from subclass_aot.put_back import PutBack
 from subclass_aot.tables import HOOKS, Table, object_tables, tables_of_this_thread
 from subclass_aot.weak import is_weak
 
@@ -256,7 +257,8 @@ class AfterForward:
         Raises:
             NotImplementedError: It changes what calls have not kept.
         """
-        self._reader.seen.refuse_changed()
+        with PutBack(self._reader.seen.put_back_generators):
+            self._reader.seen.refuse_changed()
         older.forget()
         reader = _BackwardReader(self, older)
         stood_as = functools.partial(self._stood, reader, is_read)

@@ -111,12 +111,12 @@ def run_forward(
     args, kwargs = call
     refuse_parallel_method(fn)
     dtype = torch.get_default_dtype()
-    with PutBack(partial(torch.set_default_dtype, dtype)):  # each call sets what the function leaves, when it has run
+    # Each call sets what the function leaves, when it has run.
+    with PutBack(partial(torch.set_default_dtype, dtype)), PutBack(seen.put_back_generators):
         with _torch.plain_subclasses.classes_see_again(), unchanged_in_place(contexts), missing_names() as missed:
             out = fn(*args, **kwargs)
         left = torch.get_default_dtype()
-    recorder.listeners.arrays.refuse_shared(recorder)
-    if recorder.listeners.random_numbers.line_elsewhere:
+        recorder.listeners.arrays.refuse_shared(recorder)
         seen.refuse_changed(recorder.listeners.random_numbers.line_elsewhere)
     grad_modes = before, torch.is_grad_enabled()
     results, outcome, outcome_reader = read_outcome(seen, out, older, user.arguments.passed_twice, contexts)
