@@ -149,7 +149,7 @@ def _code_of(handler: object) -> CodeType | None:
 def user_line_in(summary: Iterable[FrameSummary]) -> str:
     """Returns the innermost line of the user's in a stack that was taken earlier, in the same form."""
     users = [frame for frame in summary if is_user_file(frame.filename)]
-    mine = [frame for frame in users if not _is_standard(frame.filename)] or users
+    mine = [frame for frame in users if not is_standard(frame.filename)] or users
     return f"{mine[-1].filename}:{mine[-1].lineno}: {(mine[-1].line or '').strip()}" if mine else _format_line(())
 
 

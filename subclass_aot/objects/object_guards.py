@@ -27,7 +27,7 @@ from subclass_aot.objects.comparisons import (
 from subclass_aot.objects.holders import Entries, Holder
 from subclass_aot.objects.nodes import Node, NumberAt, ObjectAt, TensorAt, TupleAt, ValueAt, WeakAt, sized, value_of
 from subclass_aot.objects.walk import Objects
-from subclass_aot.tables import HOOKS, UNSEEN, Table, has_vars
+from subclass_aot.tables import HOOKS, Table, has_vars
 from subclass_aot.weak import REFERENT, is_weak, referent
 
 _ABSENT = object()

@@ -263,7 +263,7 @@ class Objects:
     ) -> TupleAt:
         """Notes a tuple, a number or a text with attributes. See Note [Attributes of values]."""
         self.with_vars.setdefault(id(value), (value, access_path))
-        self._reach_classes(type(value))
+        self.reach_classes(type(value))
         attributes = self._node(value.__dict__, f"{path}.__dict__", access_path.then("__dict__"), pinned)
         return TupleAt(value, (*parts, attributes))
 
