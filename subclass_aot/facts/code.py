@@ -21,7 +21,7 @@ from subclass_aot.put_back import PutBack
 _LIBRARIES = ("torch", "builtins", "typing", "enum", "abc")
 """Packages whose classes are known by their names: a file has the version of torch."""
 
-METHODS = staticmethod | classmethod | property | functools.cached_property | functools.partialmethod
+METHODS = (staticmethod, classmethod, property, functools.cached_property, functools.partialmethod)
 """What makes attributes of a class of functions."""
 
 Members = tuple[tuple[type, Mapping[str, Any], Mapping[Any, Any]], ...] | types.CodeType | None

@@ -31,7 +31,8 @@ class Reached:
 
     def add_class(self, cls: type) -> Iterator[type]:
         """Yields, of a class, its metaclass and those that these derive from, the user's that were not met before."""
-        for base in cls.__mro__ if type(cls) is type else (*cls.__mro__, *type(cls).__mro__):
+        meta: type = type(cls)
+        for base in cls.__mro__ if meta is type else (*cls.__mro__, *meta.__mro__):
             if base not in self._classes and has_data(base):
                 self._classes[base] = None
                 yield base
