@@ -30,7 +30,7 @@ from subclass_aot.backends import BACKENDS, BoxedFunction, compiled, example_inp
 from subclass_aot.descriptors import SavedForBackward, descriptor_of
 from subclass_aot.errors import BackwardOutcomeError, TangentError
 from subclass_aot.flatten import ContainerMeta, InnerMeta, PlainTensorMeta, SubclassCreationMeta, ValueMeta
-from subclass_aot.meta import SparseGradient
+from subclass_aot.meta import SparseGradient, Spec
 from subclass_aot.outcome import Present
 from subclass_aot.passes import backward_from
 from subclass_aot.runtime.graphs import Graphs
@@ -128,7 +128,8 @@ class UnexpectedTangents:
         self._saved = [node for node in inputs if isinstance(descriptor_of(node), SavedForBackward)]
         self._compile = compiler
         self._kinds: list[_Kind] = []
-        self.needed = _not_replaced_by_zeros(self._signature)
+        self._structured = _with_structure(self._signature)
+        self.needed = _not_replaced_by_zeros(self._signature) | self._structured
         """The tangents for which zeros may not do. See Note [Undefined gradients]."""
 
     def take(
@@ -196,7 +197,8 @@ class UnexpectedTangents:
             kinds = dict(zip(defined, found, strict=True))
             described = tuple(map(kinds.get, range(len(given))))
             has_effects = self._signature.backward_outcome is not None
-            if not is_other and not has_effects and _same_classes(trace.signature, self._signature):
+            zeros_do = self._structured.isdisjoint(i for i, tangent in enumerate(given) if tangent is None)
+            if not is_other and not has_effects and zeros_do and _same_classes(trace.signature, self._signature):
                 return _Kind(described, None)
             backward = self._backward_of(trace)
             run = None
@@ -232,6 +234,16 @@ def _not_replaced_by_zeros(signature: JointSignature) -> set[int]:
             if any(_classes(meta) != _classes(given.meta) for meta in metas):
                 found.update(given.reach)
     return found
+
+
+def _with_structure(signature: JointSignature) -> set[int]:
+    """Returns the tangents that are added to others, and have inner tensors of which zeros are not zero."""
+    added = {i for x in signature.gradient_targets if x.gradient is not None and len(x.reach) > 1 for i in x.reach}
+    return {i for i in added if not all(map(_is_number, signature.tangents[i].specs))}
+
+
+def _is_number(spec: Any) -> bool:
+    return not isinstance(spec, Spec) or spec.dtype.is_floating_point or spec.dtype.is_complex
 
 
 def _may_come_again(kind: _Kind, present: Sequence[Present] | None) -> bool:

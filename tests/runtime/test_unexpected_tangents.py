@@ -12,6 +12,7 @@ from torch.testing._internal.two_tensor import TwoTensor as ForeignTwoTensor
 from subclass_aot import MetaTensor, TwoTensor, WrapperTensor, aot_compile
 from subclass_aot.errors import TangentError
 from subclass_aot.symbols import SizesMustBeKnown
+from subclass_aot.tensors import Jagged, MaskedTensor
 from subclass_aot.testing import difference
 
 aten: Any = torch.ops.aten
@@ -307,3 +308,39 @@ def test_undefined_gradients_beside_ones_without_data(kind: str) -> None:
     a, b = aot_compile(lambda x: (x * 2, x.sin() * 3))(given)
     gradient = torch.autograd.grad(b, given, x if kind == "dense" else TwoTensor(x, x))[0]
     assert type(gradient) is type(given) and gradient.shape == x.shape
+
+
+def _masked() -> Any:
+    return MaskedTensor(torch.arange(6.0).view(2, 3) + 1, torch.tensor([[True, False, True], [True, True, False]]))
+
+
+def _rows() -> Any:
+    return Jagged(torch.arange(12.0).view(6, 2) + 1, torch.tensor([0, 2, 5, 6]), 3)
+
+
+PARTS: dict[str, Any] = {
+    "two results": lambda x: (x * 2, x * 3),
+    "three": lambda x: (x * 2, x.sin(), x * x),
+    "what both use": lambda x: (x.exp() * 2, x.exp() * x),
+    "one depends on both": lambda x: (x * 2, (x * 2).cos() * x),
+    "a dense one": lambda x: (x * 2, (x * x).sum()),
+}
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize(
+    ("make", "dynamic"), [(_masked, None), (_masked, True), (_rows, None)], ids=["masked", "masked, symbols", "jagged"]
+)
+@pytest.mark.parametrize("name", PARTS)
+def test_zeros_of_a_mask_or_of_places_are_no_zeros(name: str, dynamic: bool | None, make: Any) -> None:
+    program = PARTS[name]
+    compiled = aot_compile(program, dynamic=dynamic)
+    for _ in range(2):
+        for number, _ in enumerate(program(make())):
+            gradients = []
+            for function in (program, compiled):
+                x = make().requires_grad_()
+                result = function(x)[number]
+                torch.autograd.backward([result], [torch.ones_like(result)])
+                gradients.append(x.grad)
+            assert not difference(*gradients)
