@@ -88,9 +88,8 @@ class DataDependent(GraphListener):
             asked = torch.ops.aten.clone.default(leaf)
         look = Look(asked, None, user_line(), form if form is not None else "!r" if text else None)
         with PutBack(partial(torch.set_default_dtype, torch.get_default_dtype())):
-            torch.set_default_dtype(
-                recorder.default_dtype or torch.get_default_dtype()
-            )  # which is set where a call compares it
+            if recorder.default_dtype is not None:  # which is set where a call compares it
+                torch.set_default_dtype(recorder.default_dtype)
             self.looks.found.append(dataclasses.replace(look, value=look.compared(value)))
         return value
 
