@@ -25,11 +25,13 @@ def int8_mm(x: torch.Tensor, codes: torch.Tensor, scale: torch.Tensor) -> Any:
     Args:
         x: `[rows, N]`.
         codes: `int8[M, N]`, contiguous.
-        scale: `[M]`, in the dtype of `x`.
+        scale: `[M]`, or `[1]` for all, in the dtype of `x`.
 
     Returns:
         `x @ (codes * scale[:, None]).t()`.
     """
+    if scale.shape != codes.shape[:1]:
+        scale = scale.expand(codes.shape[0]).contiguous()  # the kernel reads one for each row
     func = _torch.quantized.int8_mm
     if type(x) is type(codes) is torch.Tensor and not _torch.dispatch.count_dispatch_modes():
         func = fastest(func)

@@ -70,15 +70,12 @@ def quantize(weight: torch.Tensor, dims: list[int]) -> tuple[torch.Tensor, torch
 def mm(a: torch.Tensor, b: torch.Tensor) -> Any:
     if isinstance(b, Int8Weight):
         a = a.to_plain() if isinstance(a, Int8Weight) else a
-        if b.scale.dim() != 2:  # one for all
-            return a @ b.to_plain()
-        if b.scale.shape[0] == 1:  # transposed: one scale for each column of the product
+        if b.scale.shape[:-1] == (1,):  # transposed: one scale for each column of the product
             codes = b.codes.t()
             if b.zero_point is None and quantized.takes_int8(a, codes, b.scale) and quantized.has_few_rows(a, FEW):
-                scale = b.scale if b.scale.shape == (1, b.shape[1]) else b.scale.expand(1, b.shape[1]).contiguous()
-                return int8_mm(a.contiguous(), codes, scale.view(-1))
+                return int8_mm(a.contiguous(), codes, b.scale.view(-1))
             return b.scale * (a @ b.centered())  # the other way round, inductor takes the kernel, of many rows too
-        return (a * b.scale.t()) @ b.centered() if b.scale.shape[1] == 1 else a @ b.to_plain()
+        return (a * b.scale.t()) @ b.centered() if b.scale.shape[1:] == (1,) else a @ b.to_plain()
     return mm(b.t(), a.t()).t() if isinstance(a, Int8Weight) else NotImplemented  # of an `out` alone
 
 

@@ -38,9 +38,6 @@ class Jagged(WrapperTensor, fallback="error"):
     longest: int = 0
 
     def outer(self) -> Outer:  # type: ignore[override]
-        flat, offsets = self.flat.shape, self.offsets.shape
-        if Outer.are_known(self.flat, self.offsets) and not (len(flat) > 0 and len(offsets) == 1 and offsets[0] > 0):
-            raise Outer.misfit(self, "flat[total, ...] and offsets[B + 1]")
         return Outer.like(self.flat, size=(self.offsets.shape[0] - 1, self.longest, *self.flat.shape[1:]))
 
     def to_plain(self) -> torch.Tensor:
@@ -67,9 +64,8 @@ class Jagged(WrapperTensor, fallback="error"):
     @classmethod
     def of(cls, *rows: torch.Tensor) -> Jagged:
         """Puts rows `[length, ...]` together."""
-        lengths = [len(row) for row in rows]
-        offsets = torch.tensor([0, *lengths], device=rows[0].device).cumsum(0)
-        return cls(torch.cat(rows), offsets, max(lengths))
+        offsets = torch.tensor([0, *map(len, rows)], device=rows[0].device).cumsum(0)
+        return cls(torch.cat(rows), offsets, max(map(len, rows)))
 
 
 def padded(x: Jagged, value: float) -> torch.Tensor:
@@ -92,9 +88,8 @@ def _(op: Operator, *args: object, **kwargs: object) -> Any:
     if any(isinstance(a, Jagged) and a.shape != like.shape for a in args):
         return NotImplemented
     out = op(*map(flat, args), **kwargs)
-    if out.shape != like.flat.shape:
-        return NotImplemented
-    return Jagged(out, copied_to(like.offsets, out.device), like.longest)
+    offsets = copied_to(like.offsets, out.device)
+    return Jagged(out, offsets, like.longest) if out.shape == like.flat.shape else NotImplemented
 
 
 @Jagged.implements(ops.reductions)
