@@ -958,34 +958,34 @@ def trained(
 
 @pytest.mark.parametrize("detached", [True, False])
 @pytest.mark.parametrize(
-    "optimizer",
+    ("optimizer", "most"),
     [
-        lambda p: torch.optim.SGD(p, lr=0.1),
-        lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.01, nesterov=True),
-        lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, foreach=True),
-        lambda p: torch.optim.RMSprop(p, lr=0.01, momentum=0.9),
-        lambda p: torch.optim.Adadelta(p),
-        lambda p: torch.optim.Rprop(p),
-        lambda p: torch.optim.AdamW(p, foreach=True),
-        lambda p: torch.optim.AdamW(p, fused=True),
-        lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, fused=True),
+        (lambda p: torch.optim.SGD(p, lr=0.1), 1),
+        (lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.01, nesterov=True), 1),
+        (lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, foreach=True), 1),
+        (lambda p: torch.optim.RMSprop(p, lr=0.01, momentum=0.9), 1),
+        (lambda p: torch.optim.Adadelta(p), 1),
+        (lambda p: torch.optim.Rprop(p), 1),
+        (lambda p: torch.optim.AdamW(p, foreach=True), 2),
+        (lambda p: torch.optim.AdamW(p, fused=True), 1),
+        (lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, fused=True), 1),
     ],
 )
-def test_a_whole_training_step(optimizer: Callable[..., Any], detached: bool) -> None:
+def test_a_whole_training_step(optimizer: Callable[..., Any], most: int, detached: bool) -> None:
     """Forward, `.backward()` and the optimizer that the function closes over, in one graph."""
     expected, got = trained(optimizer, detached), trained(optimizer, detached, compiled=True)
     torch.testing.assert_close(got[:4], expected[:4])
-    assert len(got[4].recompiles) <= 1  # gradients and momentum are not there at first
+    assert len(got[4].recompiles) <= most  # gradients and momentum are not there at first; then steps are a symbol
 
 
 @pytest.mark.parametrize(
     "optimizer", [torch.optim.AdamW, torch.optim.Adam, torch.optim.NAdam, torch.optim.Adagrad, torch.optim.Adamax]
 )
 def test_optimizers_that_count_steps_in_a_tensor(optimizer: Any) -> None:
-    """The count is a number that depends on data. Torch computes with it in single precision where it is compiled."""
+    """The count is a number that depends on data."""
     expected = trained(lambda p: optimizer(p, lr=0.01))
     got = trained(lambda p: optimizer(p, lr=0.01), compiled=True, dynamic=True)
-    torch.testing.assert_close(got[:4], expected[:4], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(got[:4], expected[:4], rtol=0, atol=0)
     assert len(got[4].recompiles) <= 1
 
 
