@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
@@ -14,20 +13,20 @@ from subclass_aot.put_back import PutBack
 
 @contextmanager
 def steps_as_in_eager_mode() -> Iterator[None]:
-    """Within the block `torch.compiler.is_compiling()` is false while an optimizer makes a step.
+    """Makes `torch.compiler.is_compiling()` false, within the block, while an optimizer makes a step.
 
     An optimizer that is not compiled computes `1 - beta ** step` with numbers of Python. For compilers it has a branch
     that computes with tensors, in their precision, and so differs. Only they set what `is_compiling` reads.
     """
     depth = 0
 
-    def begins(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    def begins(optimizer: torch.optim.Optimizer, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         nonlocal depth
         if not isinstance(optimizer, _OF_TENSORS):
             depth += 1  # a step may make that of another optimizer
             torch.compiler._is_compiling_flag = False
 
-    def ends(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    def ends(optimizer: torch.optim.Optimizer, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         nonlocal depth
         if not isinstance(optimizer, _OF_TENSORS):
             depth -= 1
