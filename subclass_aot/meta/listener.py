@@ -112,7 +112,7 @@ class Answers(_torch.dispatch.DispatchMode):
         """
         return self.value_of(leaf)
 
-    def on_array(self, leaf: MetaTensor, array: Any) -> None:
+    def on_array(self, leaf: MetaTensor, array: object) -> None:
         """Is called when a program gets what a leaf has in memory as an array, which is a copy."""
 
     def literal(self, tensor: torch.Tensor) -> torch.Tensor:

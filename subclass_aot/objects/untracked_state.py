@@ -30,7 +30,7 @@ _STEPPED = """{path}: the function takes a step of an iterator, of class {kind}.
   Instead: take the step outside the compiled function, and pass what it gives as an argument."""
 
 
-OF_PYTHON: random.Random = random.random.__self__  # type: ignore[attr-defined]
+_OF_PYTHON: random.Random = random.random.__self__  # type: ignore[attr-defined]
 """The generator behind the functions of `random`, whatever stands in their places."""
 
 
@@ -51,7 +51,7 @@ def state_of(value: Any) -> bytes | None:
 
 def generators() -> Iterator[tuple[str, Any]]:
     """Yields the generators of random numbers that belong to the process, beside torch's."""
-    yield "random", OF_PYTHON
+    yield "random", _OF_PYTHON
     # Who draws numbers of numpy has imported it.
     numpy_random = sys.modules.get("numpy.random.mtrand")
     if numpy_random is not None:
@@ -89,7 +89,7 @@ def put_back_generators(watched: Iterable[tuple[str, object, bytes]]) -> None:
     """
     for _, value, before in watched:
         if (isinstance(value, random.Random) or _is_generator_of_numpy(value)) and state_of(value) != before:
-            _put_back(value, pickle.loads(before))
+            _put_back(value, before)
 
 
 def is_stepped(value: object) -> bool:
@@ -127,7 +127,8 @@ def _numpy_state(value: Any) -> Any:
     return getattr(value, "bit_generator", value).state
 
 
-def _put_back(value: Any, state: Any) -> None:
+def _put_back(value: Any, before: bytes) -> None:
+    state = pickle.loads(before)
     if isinstance(value, random.Random):
         value.setstate(state)
     elif hasattr(value, "set_state"):

@@ -71,6 +71,8 @@ class RandomNumbers(GraphListener):
         line_elsewhere: Where the program draws by Python or numpy what no graph can draw.
     """
 
+    # More than ten attributes: three places among the draws, what was drawn and set by these, and others' generators.
+
     def __init__(self) -> None:
         self.start = States(torch.empty(0), [])
         self.line_elsewhere = ""
