@@ -388,7 +388,7 @@ class CompiledFunction(Generic[_P, _R]):
         """Begins to compile for a call. What does not go with symbolic sizes is compiled for these sizes alone."""
         self._with_grad = max(self._with_grad, with_grad)
         arguments = self._arguments_of(args, kwargs)
-        if why := self._values.why_given_up(kind_of(arguments, global_state())):
+        if self._values.gives_up and (why := self._values.why_given_up(kind_of(arguments, global_state()))):
             raise RunsItself(why)
         sizes = self._history.next(arguments)
         if self._values.varying and sizes is None:

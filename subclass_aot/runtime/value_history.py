@@ -158,6 +158,11 @@ class ValueHistory:
         """
         self._failures.setdefault(kind, []).append(why)
 
+    @property
+    def gives_up(self) -> bool:
+        """Whether there are calls that are not traced, or may not be."""
+        return bool(self._failures)
+
     def why_given_up(self, kind: Hashable) -> str:
         """Returns why calls of a kind are traced no more; "" if they are.
 

@@ -38,7 +38,7 @@ def test_after_the_block_the_generators_are_as_they_were(fails: bool) -> None:
 def test_in_a_trace_the_states_have_values_and_nothing_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_rng_state_all", lambda: [torch.ones(2)])
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    recorder, (state, others) = recorded(lambda x: generators())
+    recorder, (state, others, _) = recorded(lambda x: generators())
     assert torch.equal(state, torch.get_rng_state()) and others[0].tolist() == [1, 1] and raw(recorder) == []
 
 

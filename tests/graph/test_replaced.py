@@ -19,13 +19,15 @@ from subclass_aot.graph.replaced.in_place_views import IN_PLACE_VIEWS
 from subclass_aot.graph.replaced.lost_out import LOST_OUT
 from subclass_aot.graph.replaced.resolved import RESOLVED
 from subclass_aot.graph.replaced.symbolic_indices import SYMBOLIC_INDICES
+from subclass_aot.graph.replaced.tensors_of_numbers import TENSORS_OF_NUMBERS
 from subclass_aot.graph.replaced.watched import WATCHED
 from subclass_aot.meta import Replaced
 from tests.graph.recording import SPEC, raw, recorded
 
 
 def test_it_is_all_that_the_room_has() -> None:
-    parts = HIGHER_ORDER, IN_PLACE_VIEWS, LOST_OUT, PLACES, RESOLVED, FRONTS, GRADIENTS, SYMBOLIC_INDICES, WATCHED
+    parts = HIGHER_ORDER, IN_PLACE_VIEWS, LOST_OUT, PLACES, RESOLVED, FRONTS, GRADIENTS, SYMBOLIC_INDICES, WATCHED, \
+        TENSORS_OF_NUMBERS
     assert {name: rule for part in parts for name, rule in part.items()} == REPLACED
     assert len(REPLACED) == sum(map(len, parts))
 
