@@ -26,8 +26,18 @@ from tests.graph.recording import SPEC, raw, recorded
 
 
 def test_it_is_all_that_the_room_has() -> None:
-    parts = HIGHER_ORDER, IN_PLACE_VIEWS, LOST_OUT, PLACES, RESOLVED, FRONTS, GRADIENTS, SYMBOLIC_INDICES, WATCHED, \
-        TENSORS_OF_NUMBERS
+    parts = (
+        HIGHER_ORDER,
+        IN_PLACE_VIEWS,
+        LOST_OUT,
+        PLACES,
+        RESOLVED,
+        FRONTS,
+        GRADIENTS,
+        SYMBOLIC_INDICES,
+        WATCHED,
+        TENSORS_OF_NUMBERS,
+    )
     assert {name: rule for part in parts for name, rule in part.items()} == REPLACED
     assert len(REPLACED) == sum(map(len, parts))
 
