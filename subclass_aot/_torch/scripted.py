@@ -70,7 +70,10 @@ def scripted_functions_write_no_memory() -> Iterator[None]:
 
 def _written_by(scripted: Any) -> str | None:
     """Returns the operator by which a scripted function writes memory, or hands functions to other threads."""
-    graph = scripted.inlined_graph
+    try:
+        graph = scripted.inlined_graph
+    except RuntimeError:  # a method of a class in C++ (`ProcessGroup.allreduce`), which has no graph and calls operators
+        return None
     for name in _WRITERS:
         for node in graph.findAllNodes(name, recurse=True):
             if next(node.inputs()).type().kind() == "ListType":

@@ -172,6 +172,11 @@ def mirrors_requires_grad(cls: type) -> bool:
     return cls.__module__.startswith(("torch.distributed.", "torch.nested."))
 
 
+def may_tell_requires_grad(cls: type) -> bool:
+    """Returns whether `cls` is a wrapper whose context may repeat its `requires_grad`, and is compared with it."""
+    return hasattr(cls, "__tensor_flatten__") and not mirrors_requires_grad(cls)
+
+
 def forget_jagged_dummy() -> None:
     """Releases the jagged tensor that torch makes once for its own use, if that was while a function was traced."""
     module = sys.modules.get("torch.nested._internal.nested_tensor")

@@ -28,10 +28,14 @@ def symbolic_fakes(arguments: Arguments, dynamic: DynamicSizes, symbols: Symbols
     """Makes for each tensor of a call one of its class without data, with symbols for sizes that are dynamic."""
     maker = _FakeMaker(dynamic, symbols)
     metas = arguments.plan.metas
-    return [
+    fakes = [
         maker.make(value, meta, arguments.path_of(i), {})
         for i, (value, meta) in enumerate(zip(arguments.values, metas, strict=True))
     ]
+    for fake, value in zip(fakes, arguments.values, strict=True):
+        if value.requires_grad and _torch.wrappers.may_tell_requires_grad(type(value)):
+            fake.requires_grad_()  # which the context of the class may repeat
+    return fakes
 
 
 def fake_with_sizes(tensor: torch.Tensor, shape: Sequence[Number]) -> Any:

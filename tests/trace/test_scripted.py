@@ -94,3 +94,22 @@ def test_a_method_is_refused_by_name() -> None:
     with pytest.raises(TraceError, match=r"forward is a function of TorchScript(.|\n)*torch.tensor"):
         sa.aot_compile(lambda x: getattr(sys.modules[__name__], "HIDDEN")["method"](x, [1, 2]))(x)  # noqa: B009
     assert HIDDEN["method"](x, [1, 2]).tolist() == [1, 2] and of_a_list(x, [1, 2]).tolist() == [2, 4]
+
+
+def test_a_method_of_a_class_in_cpp_has_no_graph() -> None:
+    group = torch.distributed.HashStore()  # type: ignore[no-untyped-call]
+    torch.distributed.init_process_group("gloo", store=group, rank=0, world_size=1)
+    try:
+
+        def step(x: torch.Tensor) -> torch.Tensor:
+            total = x * 2
+            work = torch.distributed.all_reduce(total, async_op=True)
+            assert work is not None
+            work.wait()
+            return total
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)
+            assert sa.aot_compile(step)(torch.ones(2, 3)).tolist() == [[2.0] * 3] * 2
+    finally:
+        torch.distributed.destroy_process_group()
