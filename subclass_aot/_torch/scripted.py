@@ -72,7 +72,7 @@ def _written_by(scripted: Any) -> str | None:
     """Returns the operator by which a scripted function writes memory, or hands functions to other threads."""
     try:
         graph = scripted.inlined_graph
-    except RuntimeError:  # a method of a class in C++ (`ProcessGroup.allreduce`), which has no graph and calls operators
+    except RuntimeError:  # a method of a class in C++ has no graph (`ProcessGroup.allreduce`)
         return None
     for name in _WRITERS:
         for node in graph.findAllNodes(name, recurse=True):
