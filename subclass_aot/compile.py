@@ -62,6 +62,10 @@ _TRANSFORMED = """{name} was compiled, and is called inside torch.func.grad, vma
 _ONLY_IN_EAGER_MODE = """{name} does what only eager mode can do: so the function itself ran, as it will at such calls.
   {error}"""
 
+_LAZY = """{name} is given {path}, which is conjugated or negated lazily, as by x.conj(): so the function itself ran, as
+  in eager mode. A graph computes with data, and the bit is none.
+  Instead: pass {path}.resolve_conj().resolve_neg()."""
+
 _UNLIKE_ITSELF = """What was compiled for this call does not fit it: something is different each time it is read.
   The check:  {line}
   It may be the context of a tensor subclass that is unequal to itself, a property that makes a new object each time, or
@@ -388,6 +392,8 @@ class CompiledFunction(Generic[_P, _R]):
         """Begins to compile for a call. What does not go with symbolic sizes is compiled for these sizes alone."""
         self._with_grad = max(self._with_grad, with_grad)
         arguments = self._arguments_of(args, kwargs)
+        if (lazy := arguments.first_lazy()) is not None:
+            raise RunsItself(_LAZY.format(name=getattr(self.fn, "__name__", type(self.fn).__name__), path=lazy))
         if self._values.gives_up and (why := self._values.why_given_up(kind_of(arguments, global_state()))):
             raise RunsItself(why)
         sizes = self._history.next(arguments)

@@ -177,6 +177,11 @@ def may_tell_requires_grad(cls: type) -> bool:
     return hasattr(cls, "__tensor_flatten__") and not mirrors_requires_grad(cls)
 
 
+def is_lazy(tensor: torch.Tensor) -> bool:
+    """Returns whether a dense tensor is conjugated or negated by a bit that its data do not show."""
+    return not is_traceable_wrapper_subclass(tensor) and (tensor.is_conj() or tensor.is_neg())
+
+
 def forget_jagged_dummy() -> None:
     """Releases the jagged tensor that torch makes once for its own use, if that was while a function was traced."""
     module = sys.modules.get("torch.nested._internal.nested_tensor")

@@ -257,6 +257,12 @@ class Arguments:
         place, of_view = self.place_of(value)
         return f"{place.path}.{_torch.autograd.BASE}" if of_view else place.path
 
+    def first_lazy(self) -> str | None:
+        """Returns what the first tensor is called that is conjugated or negated lazily; None if there is none."""
+        found = (i for i, x in enumerate(self.values) if _torch.wrappers.is_lazy(x))
+        lazy = next(found, None)
+        return None if lazy is None else self.path_of(lazy)
+
     @property
     def changing(self) -> tuple[str, ...]:
         """The paths of numbers that are symbols."""

@@ -93,6 +93,8 @@ def backend(
         return later  # their nested ints are Dynamo's, and mean nothing outside its fakes
     if any(node.target is assign_data for node in gm.graph.nodes):
         return later  # Dynamo's fakes have other sizes by now
+    if any(isinstance(x, torch.Tensor) and _torch.wrappers.is_lazy(x) for x in example_inputs):
+        return later  # which runs the graph itself
     captured = Captured.of(gm, example_inputs)
     if captured.loses_sizes:
         return later

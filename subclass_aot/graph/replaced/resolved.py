@@ -1,19 +1,27 @@
-"""Replaces `resolve_conj` and `resolve_neg` while tracing: copies where eager would resolve a lazy view.
+"""Replaces `resolve_conj`, `resolve_neg`, `is_conj` and `is_neg` while tracing: they see what is a lazy view in eager mode.
 
 Eager mode gives the tensor itself back if its bit is not set. No tensor of a trace has a bit, and what stands for a
-lazy one is still a view of its source, for autograd and for the user: so it is copied.
+lazy one is still a view of its source, for autograd and for the user: so it is copied. If eager mode has a bit, Python
+may take another branch by it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 
 from subclass_aot import _torch
+from subclass_aot._stack import user_line
+from subclass_aot.errors import OnlyInEagerModeError
 from subclass_aot.graph.recorder import Recorder
 from subclass_aot.meta import MetaTensor, Storage
+
+_UNKNOWN = """is_{bit}() is asked of a part of a tensor that is lazy in eager mode, and a trace cannot tell.
+  Your line:  {line}
+  Instead: ask it of the whole, or resolve it first, as by x.resolve_conj()."""
 
 
 def _resolved(recorder: Recorder, x: torch.Tensor) -> Any:
@@ -27,10 +35,27 @@ def _has_lazy(recorder: Recorder, x: torch.Tensor) -> bool:
     return any(_has_lazy(recorder, getattr(x, name)) for name in names)
 
 
+def _has_bit(recorder: Recorder, x: torch.Tensor, *, bit: str) -> Any:
+    leaf = _torch.plain_subclasses.leaf_of(x)
+    lazy = recorder.listeners.lazy_views
+    if type(leaf) is not MetaTensor or not lazy.stand_for(Storage.of(leaf)):
+        return NotImplemented
+    found = lazy.source_of(leaf)
+    if found is None:
+        raise OnlyInEagerModeError(_UNKNOWN.format(bit=bit, line=user_line()))
+    return found[1].count(bit) % 2 == 1
+
+
+_is_conj, _is_neg = partial(_has_bit, bit="conj"), partial(_has_bit, bit="neg")
+
 RESOLVED: dict[Any, Callable[..., Any]] = {
     torch.resolve_conj: _resolved,
     torch.resolve_neg: _resolved,
     torch.Tensor.resolve_conj: _resolved,
     torch.Tensor.resolve_neg: _resolved,
+    torch.is_conj: _is_conj,
+    torch.is_neg: _is_neg,
+    torch.Tensor.is_conj: _is_conj,
+    torch.Tensor.is_neg: _is_neg,
 }
 """What is called in their place, with the recorder as first argument."""
