@@ -182,6 +182,11 @@ def is_lazy(tensor: torch.Tensor) -> bool:
     return not is_traceable_wrapper_subclass(tensor) and (tensor.is_conj() or tensor.is_neg())
 
 
+def is_jagged_or_lazy(tensor: torch.Tensor) -> bool:
+    """Returns whether a tensor has sizes that are no numbers, or a bit that its data do not show."""
+    return is_jagged(type(tensor)) or is_lazy(tensor)
+
+
 def forget_jagged_dummy() -> None:
     """Releases the jagged tensor that torch makes once for its own use, if that was while a function was traced."""
     module = sys.modules.get("torch.nested._internal.nested_tensor")

@@ -89,12 +89,10 @@ def backend(
     later: Callable[..., Any] = CompiledFunction(gm, chosen)
     if not is_seen:  # what the functions of classes do is in the graph
         later = _unseen_by_classes(later)
-    if any(isinstance(x, torch.Tensor) and _torch.wrappers.is_jagged(type(x)) for x in example_inputs):
-        return later  # their nested ints are Dynamo's, and mean nothing outside its fakes
+    if any(isinstance(x, torch.Tensor) and _torch.wrappers.is_jagged_or_lazy(x) for x in example_inputs):
+        return later  # nested ints mean nothing outside of Dynamo's fakes, and of lazy ones the graph itself runs
     if any(node.target is assign_data for node in gm.graph.nodes):
         return later  # Dynamo's fakes have other sizes by now
-    if any(isinstance(x, torch.Tensor) and _torch.wrappers.is_lazy(x) for x in example_inputs):
-        return later  # which runs the graph itself
     captured = Captured.of(gm, example_inputs)
     if captured.loses_sizes:
         return later

@@ -1,4 +1,4 @@
-"""Replaces `resolve_conj`, `resolve_neg`, `is_conj` and `is_neg` while tracing: they see what is a lazy view in eager mode.
+"""Replaces `resolve_conj`, `is_conj` and the same of `neg` while tracing: they see what is a lazy view in eager mode.
 
 Eager mode gives the tensor itself back if its bit is not set. No tensor of a trace has a bit, and what stands for a
 lazy one is still a view of its source, for autograd and for the user: so it is copied. If eager mode has a bit, Python
@@ -8,7 +8,6 @@ may take another branch by it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -35,7 +34,15 @@ def _has_lazy(recorder: Recorder, x: torch.Tensor) -> bool:
     return any(_has_lazy(recorder, getattr(x, name)) for name in names)
 
 
-def _has_bit(recorder: Recorder, x: torch.Tensor, *, bit: str) -> Any:
+def _is_conj(recorder: Recorder, x: torch.Tensor) -> Any:
+    return _has_bit(recorder, x, "conj")
+
+
+def _is_neg(recorder: Recorder, x: torch.Tensor) -> Any:
+    return _has_bit(recorder, x, "neg")
+
+
+def _has_bit(recorder: Recorder, x: torch.Tensor, bit: str) -> Any:
     leaf = _torch.plain_subclasses.leaf_of(x)
     lazy = recorder.listeners.lazy_views
     if type(leaf) is not MetaTensor or not lazy.stand_for(Storage.of(leaf)):
@@ -45,8 +52,6 @@ def _has_bit(recorder: Recorder, x: torch.Tensor, *, bit: str) -> Any:
         raise OnlyInEagerModeError(_UNKNOWN.format(bit=bit, line=user_line()))
     return found[1].count(bit) % 2 == 1
 
-
-_is_conj, _is_neg = partial(_has_bit, bit="conj"), partial(_has_bit, bit="neg")
 
 RESOLVED: dict[Any, Callable[..., Any]] = {
     torch.resolve_conj: _resolved,
