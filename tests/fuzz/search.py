@@ -18,6 +18,7 @@ from subclass_aot.testing.check import check_compiled
 from tests.fuzz.captured import check_captured, excused
 from tests.fuzz.draws import DrawnNumbers, check_numbers, numbers
 from tests.fuzz.effects import DrawnEffects, check_effects, effects
+from tests.fuzz.handlers import DrawnHandler, check_handler, handlers
 from tests.fuzz.last_steps import last_steps
 from tests.fuzz.optimizers import DrawnOptimizer, check_optimizer, optimizers
 from tests.fuzz.oracle import check_blocks, check_program
@@ -28,7 +29,7 @@ from tests.fuzz.values import DrawnValues, check_values, values
 
 _PROGRAMS_PER_ROUND = 100  # of one seed for hypothesis; few, so that the end is near when the time is over
 
-Drawn = Program | DrawnOptimizer | DrawnState | DrawnEffects | DrawnValues | DrawnNumbers
+Drawn = Program | DrawnOptimizer | DrawnState | DrawnEffects | DrawnValues | DrawnNumbers | DrawnHandler
 
 
 class _Other(NamedTuple):
@@ -58,6 +59,7 @@ _OTHERS: dict[type, _Other] = {
     DrawnValues: _Other(
         check_values, values, "Each line is one of a program of `x`, `v` and `held`, in `tests/fuzz/values.py`.", False
     ),  # Dynamo has its own texts
+    DrawnHandler: _Other(check_handler, handlers, _IN_WORLD, False),  # which compiles by `aot_compile`
     DrawnNumbers: _Other(check_numbers, numbers, "Each line is one of `_function` in `tests/fuzz/draws.py`.", False),
 }
 
