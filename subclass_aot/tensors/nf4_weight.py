@@ -73,7 +73,8 @@ class NF4Weight(WrapperTensor, views="blocks"):
         levels = torch.tensor(LEVELS, dtype=plain.dtype, device=plain.device)
         between = (levels[1:] + levels[:-1]) / 2
         smallest = torch.finfo(plain.dtype).tiny
-        codes = torch.bucketize(blocks / scales.to_plain().clamp(min=smallest)[..., None], between)
+        shares = blocks / scales.to_plain().clamp(min=smallest)[..., None]
+        codes = torch.bucketize(shares.contiguous(), between)  # which copies another layout with a warning
         return NF4Weight(packed(codes.flatten(1).to(torch.uint8)), scales)
 
     @classmethod
