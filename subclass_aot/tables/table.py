@@ -58,8 +58,8 @@ _WITHOUT_ORDER: frozenset[Kind] = frozenset({"attributes", "class"})
 one that is first by name, whichever came first.
 """
 
-_WITHOUT_DATA = (enum.Enum, BaseException, tuple)
-"""Classes of which only methods count: their data is what Python makes of the class statement."""
+_OF_NAMED_TUPLES = frozenset({"_fields", "_field_defaults"})
+"""What Python puts on the class of named tuples."""
 
 HOOKS: tuple[Kind, ...] = _torch.modules.MODULE_HOOKS
 """The tables of every module that hold functions which run when it is called."""
@@ -310,11 +310,11 @@ class Table:
     @staticmethod
     def is_of_class(cls: type, name: str, value: object) -> bool:
         """Returns whether an attribute of a class counts: Python puts some there itself, and has slots as it made
-        them. Of enumerations, exceptions and tuples only methods count.
+        them. It also puts some data on enumerations and named tuples.
         """
         if isinstance(value, types.GetSetDescriptorType | types.MemberDescriptorType):
             return False
-        return Table.is_method(value) or not issubclass(cls, _WITHOUT_DATA) and Table.is_class_data(name, value)
+        return Table.is_method(value) or Table.is_class_data(name, value) and not _is_of_python(cls, name, value)
 
     @staticmethod
     def methods_of(container: object) -> Any:
@@ -337,6 +337,15 @@ class Table:
         if isinstance(value, defaultdict):
             return value.default_factory
         return value.maxlen if isinstance(value, deque) else None
+
+
+def _is_of_python(cls: type, name: str, value: object) -> bool:
+    """Returns whether Python made data of a class from the class statement: members and tables of enumerations, names
+    of fields.
+    """
+    if issubclass(cls, enum.Enum):
+        return type(value) is cls or name.startswith("_") and name.endswith("_")
+    return issubclass(cls, tuple) and name in _OF_NAMED_TUPLES
 
 
 def _write_class(holder: object, contents: dict[Any, Any]) -> None:

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import subclass_aot as sa
+from subclass_aot.errors import DataDependentError
 
 MODULE = """
 import dataclasses
@@ -261,9 +262,19 @@ def test_files(make: Callable[[str], World], tmp_path: Path) -> None:
     assert torch.equal(loaded(torch.ones(3)), torch.full((3,), 6.0))
 
 
-def test_an_exception_puts_classes_back(make: Callable[[str], World]) -> None:
+def test_an_exception_leaves_what_was_done_before_it(make: Callable[[str], World]) -> None:
     world = make("Config.level += 1; Config.kept = x * 2; raise ValueError('mine')")
     with pytest.raises(ValueError, match="mine"):
+        sa.aot_compile(world.net)(torch.ones(3))
+    assert world.settings.Config.level == 4
+    assert type(world.settings.Config.kept) is torch.Tensor and torch.equal(
+        world.settings.Config.kept, torch.full((3,), 2.0)
+    )
+
+
+def test_what_is_refused_puts_classes_back(make: Callable[[str], World]) -> None:
+    world = make("Config.level += 1; Config.kept = x * 2; x.data_ptr()")
+    with pytest.raises(DataDependentError):
         sa.aot_compile(world.net)(torch.ones(3))
     assert world.settings.Config.level == 3 and world.settings.Config.kept is None
 
