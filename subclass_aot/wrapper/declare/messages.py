@@ -153,3 +153,11 @@ Which rule serves those that both hold? Write one set without them:
     @{cls}.implements(sa.ops.pointwise - {{torch.ops.aten.where.self}})    # leaves operators out
 
 A rule for one operator goes before that of a set, and the rule of a part before that of the whole."""
+
+RULE_ARGUMENTS = """{cls}.implements: the rule for {op} cannot be called with what its schema asks for: {why}.
+
+    def {rule}{signature}    # wrong
+    def {rule}{right}    # right
+
+A rule gets the operator's own arguments. Before them comes the operator where a set (subclass_aot.ops.pointwise) is
+among what the rule is for, and only there: for operators by name alone, however many, it does not come."""

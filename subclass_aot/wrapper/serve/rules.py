@@ -14,6 +14,7 @@ from subclass_aot.errors import DefinitionError
 from subclass_aot.operators import OperatorSet, without_out
 from subclass_aot.wrapper.declare import messages
 from subclass_aot.wrapper.serve import kernels
+from subclass_aot.wrapper.serve.rule_arguments import check_arguments
 
 if TYPE_CHECKING:  # which is made with this
     from subclass_aot.wrapper.base import WrapperTensor
@@ -31,8 +32,8 @@ def register(cls: type[WrapperTensor], operators: tuple[Any, ...], rule: Rule) -
         rule: Called with the operator's own arguments; if one of `operators` is a set, with the operator before them.
 
     Raises:
-        DefinitionError: Something is not an operator, or is one that never arrives; or two sets of the class hold the
-            same operators, and neither is a part of the other.
+        DefinitionError: Something is not an operator, or is one that never arrives; two sets of the class hold the
+            same operators, and neither is a part of the other; or the rule does not take what it is called with.
     """
     for op in operators:
         if isinstance(op, OperatorSet):
@@ -43,6 +44,7 @@ def register(cls: type[WrapperTensor], operators: tuple[Any, ...], rule: Rule) -
         elif not (_torch.operators.is_packet(op) or _torch.operators.is_higher_order(op)):
             raise DefinitionError(messages.NOT_AN_OPERATOR.format(cls=cls.__name__, value=op))
     written = OperatorRule(rule, takes_operator=any(isinstance(op, OperatorSet) for op in operators))
+    check_arguments(cls, operators, written)
     cls.__wrapper_declaration__.rules.update(dict.fromkeys(operators, written))
     forget_handlers(cls)
 
