@@ -96,6 +96,49 @@ class Restless(Scaled):
         return self.codes * self.scale + 1e-3 * (Restless.asked % 2)
 
 
+class ReadsNoSign(Scaled):
+    """Nothing else shows it: what was read once is written and read again as it is."""
+
+    def to_plain(self) -> torch.Tensor:
+        return self.codes.abs() * self.scale
+
+
+class WritesNoSign(Scaled):
+    def from_plain(self, plain: torch.Tensor) -> Any:
+        return WritesNoSign(plain.abs(), torch.ones_like(self.scale))
+
+
+class SignIsMasked(Scaled):
+    """Codes of a table, of which the bit of the sign is cut off."""
+
+    def to_plain(self) -> torch.Tensor:
+        return torch.arange(0, 8.0)[self.codes.int() & 7] * self.scale
+
+    def from_plain(self, plain: torch.Tensor) -> Any:
+        scale = plain.abs().amax().clamp(min=1e-9) / 7
+        return SignIsMasked((plain.abs() / scale).round() + (plain < 0) * 8, scale.expand_as(self.scale).clone())
+
+
+class FirstRow(Scaled):
+    """It reads the first row for each."""
+
+    def to_plain(self) -> torch.Tensor:
+        return (self.codes * self.scale)[:1].expand(self.codes.shape).clone()
+
+
+class Mirrored(Scaled):
+    """A matrix that is its own transpose: half of it is read for the other half."""
+
+    def to_plain(self) -> torch.Tensor:
+        codes = self.codes
+        return codes.triu() + codes.triu(1).mT if codes.dim() == 2 and codes.shape[0] == codes.shape[1] else codes * 1
+
+
+class NonNegative(Scaled):
+    def from_plain(self, plain: torch.Tensor) -> Any:
+        return NonNegative(plain.clamp(min=0), torch.ones_like(self.scale))
+
+
 class LosesSign(Held):
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -139,6 +182,21 @@ def test_classes_that_round_are_right(make: Any) -> None:
 def test_what_is_wrong_is_named(cls: type, name: str, why: str) -> None:
     found = broken(scaled(cls), (0,))
     assert name in found and why in found[name], found
+
+
+@pytest.mark.parametrize("cls", [ReadsNoSign, WritesNoSign, SignIsMasked, FirstRow])
+def test_a_class_that_is_far_off_for_all_values(cls: type) -> None:
+    def make() -> Any:
+        return cls(torch.randn(4, 6).abs().round(), torch.rand(4, 1) + 0.5) if cls is SignIsMasked else scaled(cls)()
+
+    found = broken(make, (0,))
+    assert "zeros in their place by 1" in found["drawn values"], found
+
+
+@pytest.mark.parametrize("cls", [Sign, Halved, NonNegative, Mirrored])
+@pytest.mark.parametrize("size", [(4, 6), (3, 3), (2, 2), (4, 1), (64, 64)])
+def test_no_class_that_rounds_is_further_off_than_zeros(cls: type, size: tuple[int, int]) -> None:
+    assert "drawn values" not in broken(scaled(cls, *size), (0,))
 
 
 def test_a_reading_that_gives_something_else_each_time() -> None:

@@ -45,6 +45,18 @@ class OtherDtype(Scaled):
         return Outer.like(self.codes, dtype=torch.float64)
 
 
+class ReadsNoSign(Scaled):
+    """It reads values without their sign.
+
+    Clauses:
+        0 drawn values
+    Also: 22, 23, 24, 27, 32, 38, 40
+    """
+
+    def to_plain(self) -> torch.Tensor:
+        return self.codes.abs() * self.scale
+
+
 class SizeOfValues(WrapperTensor):
     """Its size is read of values.
 
