@@ -20,8 +20,19 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot._stack import pass_on_interruption
+from subclass_aot.operators import OperatorSet
 from subclass_aot.testing.contract.clause import Clauses
-from subclass_aot.testing.contract.trial import BrokenClause, DoesNotApply, Program, Trial, require, several, storages
+from subclass_aot.testing.contract.trial import (
+    BrokenClause,
+    DoesNotApply,
+    Program,
+    Trial,
+    inner_of,
+    require,
+    several,
+    storages,
+    writes_of_others,
+)
 
 _TRIED = 250
 """Calls of one operator that are tried at once on dense tensors."""
@@ -45,6 +56,12 @@ _LEFT_OUT = frozenset(
 """Those whose values nobody promises, that other clauses try with more care, that believe their arguments about sizes,
 or compute in another dtype, in which a code times its scale is not rounded."""
 
+
+_PLACES = ("layout", "device", "pin_memory", "memory_format")
+"""Arguments that no call is drawn with."""
+
+_FORGOTTEN = ("min", "max", "dim", "keepdim")
+"""Arguments that are no keywords, and are forgotten as often."""
 
 _SHOWN = 5
 """Operators that a report names, of those that are wrong."""
@@ -75,15 +92,21 @@ def _drawn_calls(trial: Trial) -> None:
     wrong: list[str] = []
     with torch.no_grad():
         ruled = list(_with_a_rule(trial.cls))
-        for func in drawn_operators(ruled) if not trial.is_quick else _of_packets(ruled):
+        quick = (
+            [*_of_packets(ruled), *(func for each in ruled for func in examples_of(each, values[0]))]
+            if trial.is_quick
+            else []
+        )
+        for func in dict.fromkeys(quick) if trial.is_quick else drawn_operators(ruled):
             calls = drawn_calls(func, values[0])
             for call in calls:
                 if call.writes and trial.rounding and not _is_finite(call.program(values[0])):
                     continue  # integers have no code for it
+                results = _Results(trial.cls)
                 try:
-                    trial.commutes_or_refuses(call.text, call.program)
-                    if not call.writes and call is calls[0]:
-                        trial.part(functools.partial(_leaves_its_arguments, trial, call, values[0]))
+                    trial.commutes_or_refuses(call.text, functools.partial(results.of, call.program))
+                    if results.shared and not call.writes:
+                        trial.part(functools.partial(_leaves_its_arguments, trial, call, values[0], results.shared))
                 except BrokenClause as error:
                     wrong.append(str(error))
                     break
@@ -91,19 +114,48 @@ def _drawn_calls(trial: Trial) -> None:
     require(not wrong, "\n".join(wrong[:_SHOWN]) + more)
 
 
-def _leaves_its_arguments(trial: Trial, call: Call, values: torch.Tensor) -> None:
-    """Raises `BrokenClause` if a write into what an operator gives reaches what it was given, unless it is a view."""
-    tensor = trial.make()
-    try:
-        results = several(call.program(tensor))
-        shares = [each for each in results if type(each) is trial.cls and storages(each) & storages(tensor)]
-        if not shares or any(storages(each) & storages(values) for each in several(call.program(values))):
-            return
-        shares[0].mul_(3)
-    except Exception as error:  # which operators a class offers is its own affair
-        pass_on_interruption(error)
+class _Results:
+    """Notes what the results of a program have in common with its argument.
+
+    Attributes:
+        shared: The names of inner tensors of the results that are memory of the argument.
+    """
+
+    def __init__(self, cls: type) -> None:
+        self._cls = cls
+        self.shared: list[str] = []
+
+    def of(self, program: Program, x: torch.Tensor) -> Any:
+        """Returns what the program gives."""
+        results = program(x)
+        if type(x) is self._cls:
+            mine = storages(x)
+            found = [inner_of(each).items() for each in several(results) if type(each) is self._cls]
+            parts = (part for each in found for part in each)
+            self.shared = [name for name, part in parts if isinstance(part, torch.Tensor) and storages(part) & mine]
+        return results
+
+
+def _leaves_its_arguments(trial: Trial, call: Call, values: torch.Tensor, shared: Sequence[str]) -> None:
+    """Raises `BrokenClause` if a write into what an operator gives reaches what it was given, unless it is a view.
+
+    Which memory the two have in common shows what to write: all that is there, and each inner tensor by itself. What
+    no write of the class reaches may be shared, such as offsets that are never written.
+    """
+    if any(storages(each) & storages(values) for each in several(call.program(values))):
         return
-    trial.agrees(tensor, trial.values(), f"x after {call.text}.mul_(3)")
+    others = writes_of_others(trial).items()
+    writes: dict[str, Program] = {"mul_(3)": lambda result: result.mul_(3)}
+    writes |= {f"copy_(x with another {name})": write for name, write in others if name in shared}
+    for what, write in writes.items():
+        tensor = trial.make()
+        try:
+            results = [each for each in several(call.program(tensor)) if type(each) is trial.cls]
+            write(next(each for each in results if storages(each) & storages(tensor)))
+        except Exception as error:  # which operators a class offers is its own affair
+            pass_on_interruption(error)
+            continue
+        trial.agrees(tensor, trial.values(), f"x after {call.text}.{what}, which has the memory of {shared},")
 
 
 def _is_finite(results: object) -> bool:
@@ -124,6 +176,34 @@ def drawn_operators(more: Iterable[object]) -> list[_torch.operators.Operator]:
     """
     known = {*_of_packets(more)}
     return [func for func in _aten() if _is_chosen(func) or func in known]
+
+
+def examples_of(rule: object, example: torch.Tensor) -> list[_torch.operators.Operator]:
+    """Returns a few operators of a set: the plainest, and for each keyword argument one that has it.
+
+    What a rule for a set forgets is such an argument, as `alpha` of `add` and `approximate` of `gelu`.
+
+    Args:
+        rule: What a class has a rule for. Of what is no set, there are none.
+        example: A dense tensor like the one that is tried: operators of which it has calls.
+    """
+    if not isinstance(rule, OperatorSet):
+        return []
+    found: dict[str, _torch.operators.Operator] = {}
+    for func in sorted((func for func in _aten() if func in rule), key=_plainest_first):
+        arguments = _torch.operators.schema_of(func).arguments
+        named = [a.name for a in arguments if a.name in _FORGOTTEN or a.kwarg_only and a.name not in _PLACES]
+        for name in named or [f"{len(arguments)} arguments"] * (len(arguments) <= 2):
+            if name not in found and drawn_calls(func, example):
+                found[name] = func
+    return list(dict.fromkeys(found.values()))
+
+
+def _plainest_first(func: _torch.operators.Operator) -> tuple[bool, bool, bool, bool, int, str]:
+    name = str(func)
+    is_known = torch.Tag.core in func.tags
+    count = len(_torch.operators.schema_of(func).arguments)
+    return _packet(name).startswith("_"), not is_known, not name.endswith(".default"), "Scalar" in name, count, name
 
 
 def _of_packets(operators: Iterable[object]) -> list[_torch.operators.Operator]:

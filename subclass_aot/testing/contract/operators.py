@@ -21,6 +21,7 @@ from subclass_aot.testing.contract.trial import (
     require,
     storages,
     unflattened,
+    writes_of_others,
 )
 
 CLAUSES = Clauses()
@@ -160,6 +161,7 @@ def _new_tensors(trial: Trial) -> None:
         "add_(x)": lambda result: result.add_(trial.make()),
         "copy_(x)": lambda result: result.copy_(trial.make()),
         "mul_(3)": lambda result: result.mul_(3),
+        **{f"copy_(x with another {name})": written for name, written in writes_of_others(trial).items()},
     }
     for name, program in programs.items():
         for writing, write in writes.items():

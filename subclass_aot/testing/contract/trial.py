@@ -115,6 +115,31 @@ def storages(tensor: torch.Tensor) -> set[int]:
     return {leaf.untyped_storage().data_ptr() for leaf in leaves}
 
 
+def another(tensor: torch.Tensor, name: str) -> torch.Tensor | None:
+    """Returns a tensor like one, in which one inner tensor is turned round: other values, or another order.
+
+    An order, a mask or codes are still that. None if it is the same, or if the class refuses it.
+
+    Args:
+        tensor: That it is like.
+        name: Of the inner tensor.
+    """
+    parts = inner_of(tensor)
+    part = parts[name]
+    if type(part) is not torch.Tensor or not part.numel():
+        return None
+    turned = part.flip([dim for dim in range(part.dim()) if part.shape[dim] > 1])
+    if torch.equal(turned, part):
+        if not part.is_floating_point() and part.dtype is not torch.bool:
+            return None
+        turned = part * 3 + 1 if part.is_floating_point() else ~part
+    try:
+        return unflattened(tensor, {**parts, name: turned})  # type: ignore[no-any-return]
+    except Exception as error:  # offsets, for example, that are not offsets any more
+        pass_on_interruption(error)
+        return None
+
+
 class Trial:
     """The arguments of a clause. See Note [The law].
 
@@ -380,6 +405,16 @@ def written(like: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
             require(made is not NotImplemented, "from_plain gives NotImplemented")
             return made  # type: ignore[no-any-return]
         return like.clone().copy_(values)
+
+
+def writes_of_others(trial: Trial) -> dict[str, Program]:
+    """Returns for each inner tensor a write, by `copy_`, of a tensor that differs in that one alone."""
+    others = {name: another(trial.make(), name) for name in inner_of(trial.make())}
+    return {name: functools.partial(_copied, other=other) for name, other in others.items() if other is not None}
+
+
+def _copied(result: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    return result.copy_(other)
 
 
 def _seed() -> None:

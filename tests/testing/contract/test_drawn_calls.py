@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
-from subclass_aot import Sparse24Weight, TwoTensor, WrapperTensor
-from subclass_aot.testing.contract.drawn_calls import CLAUSES, drawn_calls, drawn_operators
+from subclass_aot import Sparse24Weight, TwoTensor, WrapperTensor, ops, structure
+from subclass_aot.operators import OperatorSet
+from subclass_aot.testing.contract.drawn_calls import CLAUSES, drawn_calls, drawn_operators, examples_of
 from subclass_aot.testing.contract.trial import BrokenClause, Trial
 from tests.testing.contract.classes import Scaled, aten, scaled
 from tests.testing.contract.wrong_declared import SecondIsFirst
@@ -112,8 +114,145 @@ def _(x: Any, other: Any) -> Any:
 
 def test_what_is_given_shares_no_memory_that_is_written() -> None:
     (clause,) = CLAUSES
-    with pytest.raises(BrokenClause, match=r"^x after aten\.neg\.default\(x\)\.mul_\(3\) has wrong values"):
+    with pytest.raises(
+        BrokenClause,
+        match=r"^x after aten\.neg\.default\(x\)\.mul_\(3\), which has the memory of \['scale'\], has wrong",
+    ):
         clause.check(Trial(scaled(NegativeShares), is_quick=True))
+
+
+class Ordered(WrapperTensor):
+    """Rows, and the order they come in."""
+
+    rows: torch.Tensor
+    order: torch.Tensor = structure()
+
+    def to_plain(self) -> torch.Tensor:
+        return self.rows[self.order]
+
+    def from_plain(self, plain: torch.Tensor) -> Any:
+        return type(self)(plain[self.order.argsort()], self.order.clone())
+
+
+class Masked(WrapperTensor):
+    rows: torch.Tensor
+    mask: torch.Tensor = structure()
+
+    def to_plain(self) -> torch.Tensor:
+        return self.rows * self.mask
+
+    def from_plain(self, plain: torch.Tensor) -> Any:
+        return type(self)(plain * self.mask, self.mask.clone())
+
+
+def masked(cls: Any) -> Any:
+    return lambda: cls(torch.randn(4, 6), torch.tensor([True, False, True, True, True, False]))
+
+
+def ordered(cls: Any) -> Any:
+    return lambda: cls(torch.randn(4, 6), torch.tensor([2, 0, 3, 1]))
+
+
+def shares(base: Any, name: str, *operators: Any, clone: bool = False) -> Any:
+    """A class whose rule for operators gives what it computes the structure of its argument."""
+    cls = type(f"Shares{base.__name__}", (base,), {})
+
+    def rule(op: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(x, cls) or any(isinstance(each, torch.Tensor) for each in args):
+            return NotImplemented
+        structure = getattr(x, name)
+        return cls(op(x.rows, *args, **kwargs), structure.clone() if clone else structure)
+
+    for op in operators:
+        cls.implements(op)(rule if isinstance(op, OperatorSet) else functools.partial(rule, op))
+    return cls
+
+
+SHARING = {
+    "by a rule": (ordered, shares(Ordered, "order", aten.neg.default)),
+    "by a rule of few calls": (ordered, shares(Ordered, "order", aten.mul.Tensor)),
+    "by a rule for a set": (ordered, shares(Ordered, "order", ops.pointwise)),
+    "a mask": (masked, shares(Masked, "mask", aten.abs.default)),
+    "a mask, by a rule for a set": (masked, shares(Masked, "mask", ops.pointwise - {aten.mul})),
+}
+
+
+@pytest.mark.parametrize("is_quick", [True, False])
+@pytest.mark.parametrize("what", SHARING)
+def test_structure_that_is_shared(what: str, is_quick: bool) -> None:
+    (clause,), (make, cls) = CLAUSES, SHARING[what]
+    with pytest.raises(BrokenClause, match=r"copy_\(x with another (order|mask)\), which has the memory of"):
+        clause.check(Trial(make(cls), is_quick=is_quick))
+
+
+def test_structure_of_its_own() -> None:
+    (clause,) = CLAUSES
+    clause.check(Trial(ordered(shares(Ordered, "order", ops.pointwise - {aten.mul}, aten.mul.Tensor, clone=True))))
+    clause.check(Trial(masked(shares(Masked, "mask", aten.abs.default, aten.neg.default, clone=True))))
+    clause.check(Trial(ordered(Ordered)))
+
+
+FORGETS: dict[str, tuple[Any, Callable[..., Any], str]] = {
+    "all keywords": (ops.pointwise, lambda op, *args, **kwargs: op(*map(plain, args)), "alpha=2"),
+    "one keyword": (
+        ops.pointwise,
+        lambda op, *args, decimals=0, **kwargs: op(*map(plain, args), **kwargs, **{"decimals": 0} if
+            op is aten.round.decimals else {}),
+        r"aten\.round\.decimals\(x, decimals=",
+    ),
+    "a mode": (
+        ops.pointwise,
+        lambda op, *args, rounding_mode=None, **kwargs: op(*map(plain, args), **kwargs, **{"rounding_mode": None} if
+            "mode" in op._overloadname else {}),
+        "rounding_mode='floor'",
+    ),
+    "the second bound": (
+        ops.pointwise,
+        lambda op, *args, **kwargs: op(*map(plain, args[:2] if "clamp" in str(op) else args), **kwargs),
+        r"aten\.clamp\.default\(x, ",
+    ),
+    "dims": (ops.reductions, lambda op, x, *args, **kwargs: op(plain(x), **kwargs), r"amax\.default\(x, \[0\]"),
+    "keepdim": (
+        ops.reductions,
+        lambda op, x, *args, keepdim=False, **kwargs: op(plain(x), *args[:1], **kwargs),
+        "True",
+    ),
+    "of a part of a set": (ops.pointwise - {aten.gelu}, lambda op, *args, **kwargs: op(*map(plain, args)), "alpha=2"),
+    "in place": (
+        ops.in_place,
+        lambda op, x, *args, **kwargs: x.copy_(op(plain(x).clone(), *map(plain, args))),
+        "alpha=2",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", FORGETS)
+def test_what_rules_for_sets_forget(what: str) -> None:
+    operators, rule, says = FORGETS[what]
+
+    class Right(Scaled):
+        pass
+
+    class Wrong(Scaled):
+        pass
+
+    @Right.implements(operators)
+    def _(op: Any, *args: Any, **kwargs: Any) -> Any:
+        if op in ops.in_place:
+            return args[0].copy_(op(plain(args[0]).clone(), *map(plain, args[1:]), **kwargs))
+        return op(*map(plain, args), **kwargs)
+
+    Wrong.implements(operators)(rule)
+    (clause,) = CLAUSES
+    clause.check(Trial(scaled(Right), is_quick=True))
+    with pytest.raises(BrokenClause, match=says):
+        clause.check(Trial(scaled(Wrong), is_quick=True))
+
+
+def test_few_operators_of_a_set_are_drawn() -> None:
+    names = {str(func) for func in examples_of(ops.pointwise, EXAMPLE)}
+    assert names >= {"aten.add.Tensor", "aten.gelu.default", "aten.clamp.default", "aten.div.Tensor_mode"}
+    assert len(names) < 12 and examples_of(aten.add, EXAMPLE) == []
 
 
 def test_the_clause() -> None:
