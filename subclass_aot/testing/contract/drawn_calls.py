@@ -22,6 +22,7 @@ from subclass_aot import _torch
 from subclass_aot._stack import pass_on_interruption
 from subclass_aot.operators import OperatorSet
 from subclass_aot.testing.contract.clause import Clauses
+from subclass_aot.testing.contract.remedies import SHARES
 from subclass_aot.testing.contract.trial import (
     BrokenClause,
     DoesNotApply,
@@ -155,7 +156,7 @@ def _leaves_its_arguments(trial: Trial, call: Call, values: torch.Tensor, shared
         except Exception as error:  # which operators a class offers is its own affair
             pass_on_interruption(error)
             continue
-        trial.agrees(tensor, trial.values(), f"x after {call.text}.{what}, which has the memory of {shared},")
+        trial.agrees(tensor, trial.values(), f"x after {call.text}.{what}, {SHARES} {shared},")
 
 
 def _is_finite(results: object) -> bool:

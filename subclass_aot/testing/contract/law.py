@@ -17,6 +17,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot._stack import first_line, pass_on_interruption
+from subclass_aot.testing.contract.blame import slip_of
 from subclass_aot.testing.contract.clause import Clauses
 from subclass_aot.testing.contract.trial import (
     COARSEST,
@@ -136,8 +137,21 @@ def _own(trial: Trial, own: torch.Tensor) -> None:
         raise DoesNotApply("it means several tensors, and values are written into all")
     for what, view in trial.forms():
         (values,) = trial.read(view)
-        most = min(2 * _coarseness(trial, view, values), COARSEST)
-        _agrees(trial, written(view, values), values, f"what {what} holds", most)
+        try:
+            most = min(2 * _coarseness(trial, view, values), COARSEST)
+            made = written(view, values)
+        except BrokenClause:
+            raise
+        except Exception as error:
+            pass_on_interruption(error)
+            slip = slip_of(error, trial.cls)
+            if slip is None:
+                raise
+            none = "" if values.numel() else " and has no elements"
+            raise BrokenClause(
+                f"{slip.removesuffix('.')}, of values like {what}, which is {list(values.shape)}{none}"
+            ) from None
+        _agrees(trial, made, values, f"what {what} holds", most)
 
 
 @_law("drawn values")

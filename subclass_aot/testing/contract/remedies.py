@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import textwrap
 from collections.abc import Sequence
 
+from subclass_aot.declaration import Declaration, Field
 from subclass_aot.testing.contract.blame import Method
 from subclass_aot.testing.contract.clause import Clause
 from subclass_aot.testing.contract.trial import READINGS
@@ -61,7 +65,7 @@ _BY_HAND = {
 
 _DECLARED = {
     0: "from_plain(self, plain) so that to_plain() of it is plain, rounded: of self only sizes and the context count",
-    2: "return sa.Outer.like(self.codes, dtype=self.scale.dtype), in outer",
+    2: "return sa.Outer.like({outer}), in outer",
     22: 'class {cls}(sa.WrapperTensor, views="broadcast") has views without rules; a rule gives views of each field',
     23: "take the rule out: writes go through from_plain then; or @{cls}.implements(aten.add_.Tensor) that returns x",
     24: "declare from_plain, by which new_zeros is made; a rule for zeros_like, if any, is to give fields that mean 0",
@@ -71,7 +75,7 @@ _DECLARED = {
 }
 """Of a `WrapperTensor`, where that is less."""
 
-_CLONE = "@{cls}.implements(torch.ops.aten.clone.default): return {cls}(x.codes.clone(), x.scale.clone()), every field"
+_CLONE = "@{cls}.implements(torch.ops.aten.clone.default): return {cls}({clones}), every field"
 
 _BY_NAME = {
     "the class comes back": "{cls}(func(x.inner), ...) for aten.detach, alias, clone, _to_copy and empty_like",
@@ -96,13 +100,18 @@ _IN_A_RULE = {
 """In a rule of a class, by number of the contract."""
 
 
-def remedy(clause: Clause, cls: type, methods: Sequence[Method] = ()) -> str:
+SHARES = "which has the memory of"
+"""Words of a finding on what an operator gives."""
+
+
+def remedy(clause: Clause, cls: type, methods: Sequence[Method] = (), why: str = "") -> str:
     """Returns the line to write.
 
     Args:
         clause: That is not kept.
         cls: By this class.
         methods: What is to blame in it, if that is known.
+        why: What was found.
 
     >>> from subclass_aot import TwoTensor
     >>> from subclass_aot.testing.contract.context import CLAUSES
@@ -113,14 +122,23 @@ def remedy(clause: Clause, cls: type, methods: Sequence[Method] = ()) -> str:
     if any(method.name in READINGS for method in methods) and len(methods) == 1 and clause.number in (0, 27):
         text = f"in {methods[0]}, what the tensor means, computed of inner tensors at each call, without a write"
     elif methods and methods[0].kind == "rule":
-        what = _IN_A_RULE.get(clause.number) or (
+        what = _IN_A_RULE.get(24 if SHARES in why else clause.number) or (
             "what the operator means on to_plain(), for each of its arguments; or take the rule out: operators use "
             "to_plain then" if declared else "what the operator means on the dense tensor, for each of its arguments; "
             "or raise NotImplementedError for those that it does not serve"
         )  # fmt: skip
         text = f"in {methods[0]}, {what}"
     elif methods and methods[0].name == "from_plain":
+        readings = [method for method in methods if method.name in READINGS]
         text = f"in {methods[0]}, what to_plain() gives back as plain, rounded; of self only sizes and context count"
+        if readings:
+            text = (
+                f"in {methods[0]} or in {readings[0]}: what is written as plain is what is read, rounded; of self only "
+                "sizes and context count where it is written"
+            )
+        if declared and (read := values_read(cls)):
+            text += f". It reads self.{read[0]}: if that says where values are, mark it {read[0]}: torch.Tensor = "
+            text += "sa.structure(); if not, compute it of plain"
     else:
         text = _BY_NAME.get(clause.name) or (declared and _DECLARED.get(clause.number)) or _BY_HAND[clause.number]
         if declared and clause.name == "clone":
@@ -128,4 +146,55 @@ def remedy(clause: Clause, cls: type, methods: Sequence[Method] = ()) -> str:
         if methods and methods[0].name == "__torch_dispatch__":
             text = f"in {methods[0]}, for what is tried here: {text}"
     called = clause.name.partition(" ")[0]
-    return text.replace("{cls}", cls.__name__).replace("{name}", called)
+    return _with_fields(text, cls).replace("{cls}", cls.__name__).replace("{name}", called)
+
+
+def _with_fields(text: str, cls: type) -> str:
+    """Returns a line with the names of the tensors that a declared class has."""
+    declaration = Declaration.of(cls)
+    fields = [] if declaration is None else [each for each in declaration.fields.values() if each.kind != "context"]
+    values = [each.name for each in fields if each.kind == "tensor" and not each.is_structure] or ["codes"]
+    outer = f"self.{values[0]}" + (f", dtype=self.{values[1]}.dtype" if len(values) > 1 else "")
+    clones = ", ".join(f"x.{each.name}.clone()" for each in fields if each.kind == "tensor") or "x.codes.clone()"
+    return text.replace("{outer}", outer).replace("{clones}", clones)
+
+
+def values_read(cls: type) -> list[str]:
+    """Returns the tensor fields, but for structure, of which `from_plain` reads values, and not sizes or dtype alone.
+
+    Args:
+        cls: A declared class.
+    """
+    declaration = Declaration.of(cls)
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(getattr(cls, "from_plain", None))))  # type: ignore[arg-type]
+    except (OSError, TypeError, SyntaxError):  # written where no source is, or not at all
+        return []
+    functions = [each.args.args for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)]
+    this = functions[0][0].arg if functions and functions[0] else ""
+    asked = {id(each.value) for each in ast.walk(tree) if isinstance(each, ast.Attribute) and each.attr in _METADATA}
+    asked |= {
+        id(argument)
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr.endswith("_like")
+        for argument in call.args[:1]
+    }
+    read = [
+        each.attr
+        for each in ast.walk(tree)
+        if isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name) and each.value.id == this
+        if id(each) not in asked
+    ]
+    fields = {} if declaration is None else declaration.fields
+    return [name for name in dict.fromkeys(read) if name in fields and _is_value(fields[name])]
+
+
+_METADATA = (
+    "shape", "size", "dtype", "device", "dim", "ndim", "numel", "stride", "new_empty", "new_zeros", "new_ones",
+    "new_full", "layout", "requires_grad",
+)  # fmt: skip
+"""What is asked of a tensor, and has no values of it."""
+
+
+def _is_value(field: Field) -> bool:
+    return field.kind == "tensor" and not field.is_structure

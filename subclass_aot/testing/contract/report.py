@@ -57,7 +57,7 @@ class Report:
             if cause.helpers:
                 blamed += f", with {' and '.join(map(str, cause.helpers))}{',' * bool(verb)}"
             yield f"{self.cls.__name__}: {blamed}{verb}: {first.why or first.clause.sentence}"
-            yield f"      write: {remedy(first.clause, self.cls, cause.methods)}"
+            yield f"      write: {remedy(first.clause, self.cls, cause.methods, first.why)}"
             yield f"  {first}"
             if others:
                 yield f"  and {len(others)} more: {'; '.join(f'{o.clause.number} {o.clause.name}' for o in others)}"
