@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import types
 import weakref
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from os import PathLike
 from typing import Any, Generic, Literal, ParamSpec, TypeVar
 
@@ -27,8 +27,8 @@ from subclass_aot.guards import (
     refusing_line,
 )
 from subclass_aot.logs import log_code
-from subclass_aot.methods import bound, compiled_inside, name_of
-from subclass_aot.options import Options, compile_graphs
+from subclass_aot.methods import attributes_of_module, bound, compiled_inside, name_of, repr_of
+from subclass_aot.options import Decompositions, Options, compile_graphs
 from subclass_aot.restore import NoFunction, Restored
 from subclass_aot.runtime import (
     OtherValue,
@@ -79,13 +79,14 @@ def aot_compile(  # noqa: PLR0913  # its options
     fw_compiler: str | Compiler = "eager",
     bw_compiler: str | Compiler | None = None,
     partition_fn: PartitionFn | None = None,
-    decompositions: Mapping[Any, Callable[..., Any]] | None = None,
+    decompositions: Decompositions | None = None,
     dynamic: bool | None = None,
     cache_limit: int = 64,
     double_backward: bool = False,
     lazy_backward: bool = True,
     values: Literal["check", "refuse"] = "check",
     values_limit: int = 8,
+    inference_compiler: str | Compiler | None = None,
 ) -> CompiledFunction[_P, _R]:
     """Compiles a function or module ahead of time, wrapper tensors included.
 
@@ -104,7 +105,8 @@ def aot_compile(  # noqa: PLR0913  # its options
         bw_compiler: The same for the backward graph; `fw_compiler` if left out.
         partition_fn: Splits the joint graph: `(joint, joint_inputs, *, num_fwd_outputs)` to two graphs, as
             `functorch.compile.min_cut_rematerialization_partition`. The default saves what backward reads.
-        decompositions: Operators to replace while tracing, as in AOTAutograd: operator to function.
+        decompositions: Operators to replace while tracing, as in AOTAutograd: operator to function, or a function that
+            gives such a table.
         dynamic: Which sizes are symbolic, so that one compilation serves many. `None`: those seen to differ between
             calls, and those that `mark_dynamic` names. `True`: all but those of parameters and buffers, from the first
             call on; results whose shape depends on data are allowed, too. `False`: none.
@@ -119,6 +121,7 @@ def aot_compile(  # noqa: PLR0913  # its options
             differ are symbols from then on. `"refuse"`: such a program is an error.
         values_limit: For how many sets of values one signature is compiled at the most; for others the function
             itself runs, and a warning says so.
+        inference_compiler: The same as `fw_compiler` for graphs of calls without a backward; `fw_compiler` if left out.
 
     Returns:
         A callable that behaves as `fn`, with `explain()`, `source` and `recompiles`.
@@ -132,7 +135,7 @@ def aot_compile(  # noqa: PLR0913  # its options
     """
     options = Options(
         fw_compiler, bw_compiler, partition_fn, decompositions, dynamic, cache_limit, double_backward, lazy_backward,
-        values, values_limit,
+        values, values_limit, inference_compiler,
     )  # fmt: skip
     if isinstance(fn, torch.export.ExportedProgram):
         return CompiledFunction(fn.module(), options)
@@ -170,6 +173,11 @@ class CompiledFunction(Generic[_P, _R]):
         self._restored: Restored | None = None  # what a file has, if it comes from one
         self._with_grad = Gradients.NONE  # of which inputs the function was seen to read or change the `.grad`
         functools.update_wrapper(self, fn, updated=())
+        if isinstance(fn, torch.nn.Module):
+            vars(self).update(attributes_of_module(fn))
+
+    def __repr__(self) -> str:
+        return repr_of(self, len(self._specializations))
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         """Returns a method where a class holds it, if it was made of a function."""
@@ -311,8 +319,8 @@ class CompiledFunction(Generic[_P, _R]):
         def forward(self, primals_1: "f32[3]"):
         ...
         """
-        forward, backward = map(_uncompiled, (self._options.forward, self._options.backward))
-        anew = type(self)(self.fn, dataclasses.replace(self._options, fw_compiler=forward, bw_compiler=backward))
+        compilers: Any = {name: _uncompiled(backend) for name, backend in self._options.backends.items()}
+        anew = type(self)(self.fn, dataclasses.replace(self._options, **compilers))
         anew._history = copy.deepcopy(self._history)
         with one_at_a_time, noted_stages() as texts:
             made = anew._specialization_for(args, kwargs)

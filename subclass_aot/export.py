@@ -34,6 +34,9 @@ _WHY = """{name} cannot be exported: {what}
   Why:     {why}
   Instead: {instead}"""
 
+_NO_TUPLE = """args must be a tuple of the arguments, and is a {kind}.
+  Instead: export_forward(compiled, (x,)) for one argument x"""
+
 _NOT_COMPILED = """export_forward takes what aot_compile returned, and got a {kind}.
   Instead: export_forward(aot_compile(fn), args)"""
 
@@ -66,6 +69,8 @@ def export_forward(
     """
     if not isinstance(compiled, CompiledFunction):
         raise ExportError(_NOT_COMPILED.format(kind=type(compiled).__name__))
+    if not isinstance(args, tuple | list):
+        raise ExportError(_NO_TUPLE.format(kind=type(args).__name__))
     args, kwargs = tuple(args), dict(kwargs or {})
     name = getattr(compiled.fn, "__name__", type(compiled.fn).__name__)
     with torch.no_grad():

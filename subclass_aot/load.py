@@ -24,6 +24,7 @@ def load_compiled(
     trust: bool = False,
     fw_compiler: str | Compiler | None = None,
     bw_compiler: str | Compiler | None = None,
+    inference_compiler: str | Compiler | None = None,
 ) -> CompiledFunction[..., Any]:
     """Reads what `save` of a compiled function has written, in another process say.
 
@@ -42,6 +43,7 @@ def load_compiled(
         trust: True, which says that the file may run code in this process.
         fw_compiler: Compiles forward graphs in place of the compiler that the file names.
         bw_compiler: The same for backward graphs.
+        inference_compiler: The same for graphs of calls without gradients.
 
     Returns:
         A callable like those of `aot_compile`.
@@ -68,8 +70,10 @@ def load_compiled(
 
     file = read_file(path)
     file.refuse_others(fn_or_module)
-    options = file.options_with({"fw_compiler": fw_compiler, "bw_compiler": bw_compiler})
-    for backend in (options.forward, options.backward):
+    options = file.options_with(
+        {"fw_compiler": fw_compiler, "bw_compiler": bw_compiler, "inference_compiler": inference_compiler}
+    )
+    for backend in options.backends.values():
         backend.decompositions()  # operators that only they bring into graphs are defined with them
     file.load_artifacts(options)
     return restored(file, fn_or_module, options)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import types
 from collections.abc import Callable
 from typing import Any, Protocol
+
+import torch
 
 _NO_CALL = """aot_compile: {kind} cannot be called.
   What is compiled is a function, a module, or an object with `__call__`.
@@ -65,3 +68,30 @@ def name_of(compiled: _Compiled) -> str | None:
     for part in (name or "").split("."):
         found = getattr(found, part, None)
     return name if found is compiled else None
+
+
+def attributes_of_module(module: torch.nn.Module) -> dict[str, Any]:
+    """Returns what a compiled module has of a function: a name, and the signature of its `forward`.
+
+    Args:
+        module: The module.
+    """
+    found: dict[str, Any] = {"__name__": type(module).__name__, "__qualname__": type(module).__qualname__}
+    try:
+        found["__signature__"] = inspect.signature(module.forward)
+    except (TypeError, ValueError):  # written in TorchScript
+        return found
+    return found
+
+
+def repr_of(compiled: _Compiled, count: int) -> str:
+    """Returns the text of a compiled function.
+
+    Args:
+        compiled: The compiled function.
+        count: For how many signatures it was compiled.
+    """
+    fn = compiled.fn
+    kind = "module" if isinstance(fn, torch.nn.Module) else "function"
+    name = getattr(fn, "__qualname__", type(fn).__qualname__)
+    return f"<compiled {kind} {name}: {count} signature{'' if count == 1 else 's'}>"

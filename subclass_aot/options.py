@@ -33,6 +33,9 @@ from subclass_aot.runtime import (
 from subclass_aot.signature import JointSignature
 from subclass_aot.trace import JointTrace
 
+Decompositions = Mapping[Any, Callable[..., Any]] | Callable[[], Mapping[Any, Callable[..., Any]]]
+"""Operators to functions that replace them, or a function that gives such a table, as AOTAutograd takes it."""
+
 WithTangents = Callable[[Mapping[int, "torch.Tensor | None"]], JointTrace]
 """Tangents, by their positions, to a trace that goes backward with them."""
 
@@ -48,26 +51,28 @@ class Options:
         SubclassAotError: There is no such compiler, or `values` is neither of two words.
     """
 
+    # More than ten attributes: each is an option of the user's.
     fw_compiler: str | Compiler | Backend = "eager"
     bw_compiler: str | Compiler | Backend | None = None
     partition_fn: PartitionFn | None = None
-    decompositions: Mapping[Any, Callable[..., Any]] | None = None
+    decompositions: Decompositions | None = None
     dynamic: bool | None = None
     cache_limit: int = 64
     double_backward: bool = False
     lazy_backward: bool = True
     values: Literal["check", "refuse"] = "check"
     values_limit: int = 8
+    inference_compiler: str | Compiler | Backend | None = None
 
     def __post_init__(self) -> None:
         if self.values not in ("check", "refuse"):
             raise SubclassAotError(_UNKNOWN_VALUES.format(values=self.values))
-        resolve(self.fw_compiler)
-        resolve(self.fw_compiler if self.bw_compiler is None else self.bw_compiler)
+        for compiler in (self.fw_compiler, self.bw_compiler, self.inference_compiler):
+            resolve(self.fw_compiler if compiler is None else compiler)
 
     @functools.cached_property
     def forward(self) -> Backend:
-        """What compiles forward graphs."""
+        """What compiles forward graphs of which there is a backward graph."""
         return resolve(self.fw_compiler)
 
     @functools.cached_property
@@ -75,17 +80,33 @@ class Options:
         """What compiles backward graphs."""
         return resolve(self.fw_compiler if self.bw_compiler is None else self.bw_compiler)
 
+    @functools.cached_property
+    def inference(self) -> Backend:
+        """What compiles graphs without a backward graph."""
+        return resolve(self.fw_compiler if self.inference_compiler is None else self.inference_compiler)
+
+    @property
+    def backends(self) -> dict[str, Backend]:
+        """All that compile, by the options that name them."""
+        return {"fw_compiler": self.forward, "bw_compiler": self.backward, "inference_compiler": self.inference}
+
+    def of_forward(self, graphs: Graphs) -> Backend:
+        """Returns what compiles the forward graph of a signature."""
+        return self.inference if graphs.backward is None else self.forward
+
     @property
     def artifacts(self) -> dict[str, Artifacts]:
         """Compilers whose artifacts can be saved, by name."""
-        named = {name: BACKENDS[name] for name in (self.fw_compiler, self.bw_compiler) if isinstance(name, str)}
+        compilers = self.fw_compiler, self.bw_compiler, self.inference_compiler
+        named = {name: BACKENDS[name] for name in compilers if isinstance(name, str)}
         return {name: backend.artifacts for name, backend in named.items() if backend.artifacts is not None}
 
     @property
     def replaced(self) -> Mapping[Any, Callable[..., Any]]:
         """The operators that are replaced while tracing: those that the compiler wants decomposed, and the user's."""
-        whole = recorded_whole() if self.forward.takes_own and self.backward.takes_own else {}
-        return {**whole, **self.forward.decompositions(), **(self.decompositions or {})}
+        whole = recorded_whole() if all(backend.takes_own for backend in self.backends.values()) else {}
+        own = self.decompositions() if callable(self.decompositions) else self.decompositions or {}
+        return {**whole, **self.inference.decompositions(), **self.forward.decompositions(), **own}
 
 
 def compile_graphs(
@@ -133,8 +154,9 @@ def compile_split(
     before_compile()
     graphs.tell_compilers(signature, options.backward.chooses_strides)
     log_graph("inference" if graphs.backward is None else "forward", graphs.forward, name)
-    with _told(options.forward, graphs.forward, name, "forward"):
-        forward = compiled_with_checks(options.forward, graphs.forward)
+    backend = options.of_forward(graphs)
+    with _told(backend, graphs.forward, name, "forward"):
+        forward = compiled_with_checks(backend, graphs.forward)
     if graphs.backward is None:
         return CompiledGraphs(graphs, forward)
     assert with_tangents is not None
@@ -160,7 +182,7 @@ def artifacts_of(options: Options, all_graphs: Sequence[Graphs]) -> dict[str, di
 
     def compile(backend: Backend) -> None:
         for graphs in all_graphs:
-            if options.forward is backend:
+            if options.of_forward(graphs) is backend:
                 compiled_with_checks(backend, graphs.forward)
             if options.backward is backend and graphs.backward is not None:
                 compiled(backend, graphs.backward, backward_inputs(graphs, graphs.backward), True)

@@ -236,6 +236,13 @@ def test_refused_by_name(name: str) -> None:
         sa.export_forward(sa.aot_compile(fn, dynamic=True if name == "size" else None), args())
 
 
+@pytest.mark.parametrize("args", [torch.ones(2, 3), {"x": torch.ones(3)}, 3, "x"], ids=["tensor", "dict", "int", "str"])
+def test_arguments_are_a_tuple(args: Any) -> None:
+    with pytest.raises(sa.errors.ExportError, match="args must be a tuple"):
+        sa.export_forward(sa.aot_compile(nn.Tanh()), args)
+    assert sa.export_forward(sa.aot_compile(nn.Tanh()), [torch.ones(3)]).module()(torch.zeros(3)).equal(torch.zeros(3))
+
+
 def test_only_what_was_compiled() -> None:
     with pytest.raises(ExportError, match="got a Sequential"):
         sa.export_forward(layers(), (torch.ones(2, 8),))  # type: ignore[arg-type]

@@ -70,3 +70,26 @@ def test_another_kind_of_gradient_is_an_error_by_name(tmp_path: Path) -> None:
     result: Any = sa.load_compiled(tmp_path / "x.sa", trust=True)(x)
     with pytest.raises(sa.SubclassAotError, match="it was loaded from a file, and a gradient of another kind"):
         result.backward(sa.TwoTensor(torch.rand(3), torch.rand(3)))
+
+
+def _noting(names: list[str], name: str) -> Any:
+    def compiler(graph: torch.fx.GraphModule, inputs: list[Any]) -> Any:
+        names.append(name)
+        return graph
+
+    return compiler
+
+
+@pytest.mark.parametrize("written", [None, "eager", "inductor"])
+def test_the_compiler_of_inference(written: str | None, tmp_path: Path) -> None:
+    compiled, x = sa.aot_compile(doubled, inference_compiler=written), torch.ones(3)
+    compiled(x), compiled(x.clone().requires_grad_()).sum().backward()
+    compiled.save(tmp_path / "x.sa")
+    assert sa.load_compiled(tmp_path / "x.sa", trust=True)(x).tolist() == [2, 2, 2]
+    names: list[str] = []
+    compiler = _noting(names, "inference")
+    loaded = sa.load_compiled(tmp_path / "x.sa", doubled, trust=True, inference_compiler=compiler)
+    assert loaded(x).tolist() == [2, 2, 2] and names == ["inference"]
+    loaded(x.clone().requires_grad_()).sum().backward()
+    loaded(torch.ones(4)), loaded(torch.ones(5, requires_grad=True)).sum().backward()
+    assert names == ["inference"] * 2

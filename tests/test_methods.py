@@ -279,3 +279,26 @@ def test_inside_torch_compile(backend: str) -> None:
     torch.testing.assert_close(with_breaks(x), x * 3 + (x * 3 + 1) * 2 + 2 + x * 3)
     layer = torch.compile(nn.Sequential(Layer(2)), **options)
     assert layer(torch.ones(1, 2)).equal(Layer(2)(torch.ones(1, 2)))
+
+
+def test_names_texts_and_signatures() -> None:
+    class Net(nn.Module):
+        def forward(self, x: torch.Tensor, *, scale: float = 2.0) -> torch.Tensor:
+            return x * scale
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    compiled: Any
+    for made, kind in (Net(), "module"), (fn, "function"), (functools.partial(fn), "function"):
+        compiled = aot_compile(made)
+        name = getattr(made, "__qualname__", type(made).__qualname__)
+        assert repr(compiled) == f"<compiled {kind} {name}: 0 signatures>"
+        compiled(torch.ones(2))
+        assert repr(compiled) == f"<compiled {kind} {name}: 1 signature>"
+        called = made.forward if isinstance(made, nn.Module) else made
+        assert inspect.signature(compiled) == inspect.signature(called)
+    assert aot_compile(Net()).__name__ == "Net" and aot_compile(fn).__name__ == "fn"
+    with pytest.warns(DeprecationWarning, match="script"):
+        scripted = aot_compile(torch.jit.script(nn.Tanh()))
+    assert repr(scripted) == "<compiled module RecursiveScriptModule: 0 signatures>"

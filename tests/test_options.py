@@ -23,7 +23,8 @@ def test_the_options_are_those_of_aot_compile() -> None:
 @pytest.mark.parametrize(
     "options, message",
     [({"values": "look"}, 'neither "check" nor "refuse"'), ({"fw_compiler": "fast"}, "no compiler named 'fast'"),
-     ({"bw_compiler": "fast"}, "no compiler named 'fast'")],
+     ({"bw_compiler": "fast"}, "no compiler named 'fast'"),
+     ({"inference_compiler": "fast"}, "no compiler named 'fast'")],
 )  # fmt: skip
 def test_what_there_is_not_is_refused_at_once(options: dict[str, Any], message: str) -> None:
     with pytest.raises(SubclassAotError, match=message):

@@ -36,6 +36,25 @@ def make_graph_module(root: torch.nn.Module | dict[str, Any], graph: Graph, name
     return _Module(root, graph, name)
 
 
+def as_plain_module(module: GraphModule) -> GraphModule:
+    """Returns a module of the same graph whose code is there, as that of any `GraphModule`: TorchScript can compile it,
+    which reads the methods of a lazy one, too.
+    """
+    plain = _PlainModule(module, module.graph, type(module).__name__)
+    plain.meta = module.meta
+    return plain
+
+
+def tensor_metadata(tensor: torch.Tensor) -> Any:
+    """Returns what torch's tracers put into `meta["tensor_meta"]` of a node.
+
+    It has no public name. When it goes: nodes have `meta["val"]`, which has the same and more.
+    """
+    from torch.fx.passes.shape_prop import _extract_tensor_metadata
+
+    return _extract_tensor_metadata(tensor)
+
+
 def dismantle(graph: Graph) -> None:
     """Dismantles a graph that nobody uses any more, so that it need not wait for the collector.
 
@@ -66,7 +85,7 @@ class _WeaklyOwned(Graph):
 
     @owning_module.setter
     def owning_module(self, module: Any) -> None:
-        self._owning_module: Any = weakref.ref(module) if isinstance(module, _Module) else module
+        self._owning_module: Any = weakref.ref(module) if isinstance(module, _Owner) else module
 
     def _python_code(self, root_module: str, namespace: _Namespace, **kwargs: Any) -> Any:
         code = super()._python_code(root_module, namespace, **kwargs)
@@ -80,7 +99,7 @@ class _WeaklyOwned(Graph):
         return {**vars(self), "_owning_module": self.owning_module}
 
 
-class _Module(_LazyGraphModule):
+class _Owner(GraphModule):
     """The module of a graph of this library. See Note [Graphs without the collector]."""
 
     @property
@@ -104,6 +123,14 @@ class _Module(_LazyGraphModule):
             table["_graph"]._owning_module = self  # which is alive again
         else:
             dismantle(table["_graph"])
+
+
+class _Module(_Owner, _LazyGraphModule):
+    """One whose code is generated when it is needed."""
+
+
+class _PlainModule(_Owner):
+    """One whose code is generated at once."""
 
 
 def _is_held(table: dict[str, Any]) -> bool:

@@ -1,8 +1,10 @@
-"""Fake tensors for what was written for AOTAutograd: as example inputs, and in `meta["val"]` of nodes.
+"""What nodes have where AOTAutograd makes the graph: fake tensors as example inputs and in `meta["val"]`, with
+`meta["tensor_meta"]`, and `meta["original_aten"]`.
 
 This library's own tensors without data (`MetaTensor`) are made for traces. Compilers and passes of others know torch's
 `FakeTensor`: they search a mode among the inputs, read shapes from nodes, compare storages. To make one takes a sixth
-of the time that it takes to record an operator, so those of nodes are made when somebody reads one.
+of the time that it takes to record an operator, so those of nodes are made when somebody reads one, and the tuples of
+`tensor_meta` one by one.
 """
 
 from __future__ import annotations
@@ -48,9 +50,12 @@ class Fakes:
                 val = self.before[node.name] = node.meta["val"]
                 if type(val) in _OF_TENSORS or node.op == "placeholder":
                     meta = metas[node] = _Unread(node.meta)
+                    if type(val) is MetaTensor:
+                        dict.__setitem__(meta, _TENSOR, _UNREAD)
                     meta.fakes = weakref.ref(self)
                     object.__setattr__(node, "meta", meta)  # else the node is looked up in its graph
                     if node.op != "placeholder":
+                        _put_operator(node, meta)
                         self._unread.append((meta, val, _memory_of(node, metas)))
         for node in placeholders:
             if node not in metas:  # of a graph that was pickled
@@ -98,6 +103,8 @@ class Fakes:
         for node in graph.graph.nodes:
             if isinstance(node.meta, _Unread):
                 node.meta = dict.copy(node.meta)
+            if node.meta.get(_TENSOR) is _UNREAD:
+                del node.meta[_TENSOR]
             if node.name in self.before:
                 node.meta["val"] = self.before[node.name]
 
@@ -152,6 +159,21 @@ def _memory_of(node: fx.Node, metas: Mapping[fx.Node, _Unread]) -> _Memory | Non
     return (metas[source], None) if isinstance(source, fx.Node) and source in metas else None
 
 
+def _put_operator(node: fx.Node, meta: dict[str, Any]) -> None:
+    """Notes the operator that a node is, or is a part of, unless the trace has noted one that was replaced by it."""
+    if _torch.operators.is_overload(node.target):
+        meta.setdefault(_OPERATOR, node.target)
+    elif node.target is operator.getitem:
+        source: Any = node.args[0]
+        if _OPERATOR in source.meta:
+            meta.setdefault(_OPERATOR, source.meta[_OPERATOR])
+
+
+_OPERATOR, _TENSOR = "original_aten", "tensor_meta"
+_UNREAD = object()
+"""What stands in `meta["tensor_meta"]` until it is read."""
+
+
 class _Unread(dict[str, Any]):
     """The `meta` of a node: makes the fake tensors of the graph when somebody reads one.
 
@@ -168,28 +190,36 @@ class _Unread(dict[str, Any]):
         if fakes is not None:
             fakes.read()
 
-    def __getitem__(self, key: str) -> Any:
+    def _read_key(self, key: str) -> None:
+        """Makes what stands for a key, if it is not made yet."""
         if key == "val":
             self._read()
+        elif key == _TENSOR and dict.get(self, key) is _UNREAD:
+            self._read()
+            dict.__setitem__(self, key, _torch.graphs.tensor_metadata(dict.__getitem__(self, "val")))
+
+    def _read_all(self) -> None:
+        self._read()
+        self._read_key(_TENSOR)
+
+    def __getitem__(self, key: str) -> Any:
+        self._read_key(key)
         return dict.__getitem__(self, key)
 
     def get(self, key: str, default: object = None) -> Any:
-        if key == "val":
-            self._read()
+        self._read_key(key)
         return dict.get(self, key, default)
 
     def pop(self, key: str, *default: object) -> Any:
-        if key == "val":
-            self._read()
+        self._read_key(key)
         return dict.pop(self, key, *default)
 
     def setdefault(self, key: str, default: object = None) -> Any:
-        if key == "val":
-            self._read()
+        self._read_key(key)
         return dict.setdefault(self, key, default)
 
     def popitem(self) -> tuple[str, Any]:
-        self._read()
+        self._read_all()
         return dict.popitem(self)
 
     def __iter__(self) -> Iterator[str]:  # it is defined, so `dict(meta)` and `{**meta}` read item by item
@@ -201,11 +231,11 @@ class _Unread(dict[str, Any]):
     __copy__ = copy
 
     def items(self) -> Any:
-        self._read()
+        self._read_all()
         return dict.items(self)
 
     def values(self) -> Any:
-        self._read()
+        self._read_all()
         return dict.values(self)
 
     def __or__(self, other: dict[str, Any]) -> Any:  # type: ignore[override]

@@ -162,6 +162,7 @@ def example_inputs(graph: fx.GraphModule) -> list[Any]:
 
 
 def _call(compiler: Compiler, graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> BoxedFunction:
+    graph = _torch.graphs.as_plain_module(graph)
     fakes = Fakes(graph, inputs)
     with _torch.aotautograd.within_tracing(fakes.mode):
         compiled = compiler(graph, fakes.inputs)

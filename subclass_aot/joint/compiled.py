@@ -61,7 +61,7 @@ def compile_joint(
     """
     options = Options(fw_compiler, bw_compiler, partition_fn, lazy_backward=lazy_backward)
     with one_at_a_time:
-        for backend in (options.forward, options.backward):
+        for backend in options.backends.values():
             refuse_undecomposed(joint.graph_module, backend.decompositions(), joint.replaced)
         symbols = joint.signature.assumptions.symbols
         graph = checked(joint.graph_module, joint.ins, joint.outs, symbols)

@@ -25,6 +25,7 @@ from subclass_aot.meta.spec import Spec
 from subclass_aot.meta.storage import Storage, in_thread
 from subclass_aot.meta.tensor import MetaTensor, in_front_of, new_leaf
 from subclass_aot.operators import PHYSICAL, Effects, effects_of, without_out
+from subclass_aot.put_back import PutBack
 
 _HIGHER_ORDER = """`{name}` is an operator that takes functions, and there is no rule for it without data.
   Your line:  {line}
@@ -49,6 +50,7 @@ class Stream(Answers):
         self.decompositions = decompositions or {}
         self.default_dtype: torch.dtype | None = None
         self.class_of_next: type[torch.Tensor] | None = None  # of the next result: see Note [Plain subclasses]
+        self.replaced_operator: Operator | None = None  # the outermost one that others take the place of now
 
     def on_operator(self, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """Is called after each operator, with the leaves it was given and the ones it made."""
@@ -165,7 +167,9 @@ class Stream(Answers):
         if decomposition is None or not _takes_out(decomposition, func):
             decomposition = form
         if decomposition is not None:
-            with self:
+            before = self.replaced_operator
+            with self, PutBack(lambda: setattr(self, "replaced_operator", before)):
+                self.replaced_operator = before or func
                 result = decomposition(*args, **kwargs)
             if result is not NotImplemented:
                 if func in PHYSICAL:

@@ -41,7 +41,7 @@ _PARTS = (
     "library", "torch", "python", "function", "source", "classes", "options", "specs", "specializations", "artifacts",
 )  # fmt: skip
 _PLAIN_OPTIONS = ("dynamic", "cache_limit", "lazy_backward", "values", "values_limit")
-_COMPILERS = ("fw_compiler", "bw_compiler", "partition_fn")
+_COMPILERS = ("fw_compiler", "bw_compiler", "inference_compiler", "partition_fn")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

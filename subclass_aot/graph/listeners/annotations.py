@@ -19,7 +19,8 @@ if TYPE_CHECKING:  # which has this listener
     from subclass_aot.graph.recorder import Recorder
 
 _CUSTOM, _NUMBER, _MODULES, _FORWARD_MODULES = "custom", "seq_nr", "nn_module_stack", "fwd_nn_module_stack"
-_KEYS = (_CUSTOM, _NUMBER, _MODULES, _FORWARD_MODULES, "autograd_backward")
+_OPERATOR = "original_aten"
+_KEYS = (_CUSTOM, _NUMBER, _MODULES, _FORWARD_MODULES, "autograd_backward", _OPERATOR)
 
 
 class Annotations(GraphListener):
@@ -27,7 +28,8 @@ class Annotations(GraphListener):
 
     `custom` is what `torch.fx.traceback.annotate` says around the operator; `nn_module_stack` the modules that are
     being called, outermost first, each as its name and its class, both as text; `seq_nr` the number of the gradient
-    function that autograd made last. In backward, they are those of the forward operator that a gradient belongs to.
+    function that autograd made last; `original_aten` the operator that a decomposition has replaced. In backward, they
+    are those of the forward operator that a gradient belongs to.
 
     Attributes:
         given: What all nodes get from now on, where a graph is recorded again.
@@ -42,6 +44,8 @@ class Annotations(GraphListener):
     def on_node(self, recorder: Recorder, node: fx.Node) -> None:
         if node.op != "placeholder":
             node.meta.update(self._now(recorder.phase) if self.given is None else self.given)
+            if recorder.replaced_operator is not None:
+                node.meta.setdefault(_OPERATOR, recorder.replaced_operator)
 
     def _now(self, phase: str) -> Mapping[str, Any]:
         custom = fx.traceback.get_current_meta().get(_CUSTOM)
