@@ -30,6 +30,7 @@ class Input:
         is_static: Whether its memory stays in place from call to call: a module holds it, or it is marked.
         gradient: How its gradient is made of what backward computes, or None where it has none.
         reach: The positions of the tangents that its gradient comes from. Where none of these arrives, it has none.
+        inner_requires_grad: Whether one of its inner tensors requires grad, of which autograd sees nothing.
     """
 
     desc: InputDescriptor
@@ -40,6 +41,7 @@ class Input:
     is_static: bool = False
     gradient: Value | None = None
     reach: tuple[int, ...] = ()
+    inner_requires_grad: bool = False
 
     @property
     def path(self) -> str:

@@ -41,7 +41,7 @@ def scripted_functions_write_no_memory() -> Iterator[None]:
     kept: list[Callable[..., Any]] = [getattr(holder, name) for holder, name in places]
     call, call_method, fork, wait = kept
 
-    def called(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def called(self: Any, *args: object, **kwargs: object) -> Any:
         if threading.get_ident() != thread or (what := _written_by(self)) is None:
             return call(self, *args, **kwargs)
         inlined = getattr(self, "_torchdynamo_inline", None)
@@ -49,12 +49,12 @@ def scripted_functions_write_no_memory() -> Iterator[None]:
             raise TraceError(_NO_MEMORY.format(name=self.name, what=what))
         return inlined(*args, **kwargs)
 
-    def called_method(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def called_method(self: Any, *args: object, **kwargs: object) -> Any:
         if threading.get_ident() == thread and (what := _written_by(self)) is not None:
             raise TraceError(_NO_MEMORY.format(name=self.name, what=what))
         return call_method(self, *args, **kwargs)
 
-    def forked(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def forked(function: Callable[..., Any], *args: object, **kwargs: object) -> Any:
         here = threading.get_ident() == thread
         return _Done(function(*args, **kwargs)) if here else fork(function, *args, **kwargs)
 

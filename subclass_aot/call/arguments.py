@@ -238,7 +238,7 @@ class Arguments:
             InnerTensorError: An inner tensor requires grad, is missing, or is no tensor.
         """
         paths = [self.path_of(i) for i in range(len(self.values))]
-        return FlattenPlan.of(self.values, where="inputs", names=paths)
+        return FlattenPlan.of(self.values, where="inputs", names=paths, are_given=True)
 
     @cached_property
     def _first_places(self) -> dict[int, Place]:

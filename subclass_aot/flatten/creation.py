@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 
 from subclass_aot import _torch
+from subclass_aot._stack import warn
 from subclass_aot._torch.wrappers import is_opaque_value, is_traceable_wrapper_subclass, mirrors_requires_grad
+from subclass_aot.declaration import Declaration
 from subclass_aot.errors import PlanError, UnreadableWrapperError
 from subclass_aot.flatten.contexts import patterned
 from subclass_aot.flatten.metas import (
@@ -50,18 +53,49 @@ PlainTensorMeta(unwrapped_idx=1, cls=<class 'int'>, dtype=None)]
 
 
 def describe_and_read(
-    values: Iterable[object], count_symints: bool, where: str, names: Sequence[str]
+    values: Iterable[object], count_symints: bool, where: str, names: Sequence[str], are_given: bool = False
 ) -> tuple[list[ValueMeta], list[Any]]:
-    """Gives what `create_subclass_meta` does, and beside it what stands in each flat slot, all found in one walk."""
-    walk = _Walk(count_symints)
+    """Gives what `create_subclass_meta` does, and beside it what stands in each flat slot, all found in one walk.
+
+    Args:
+        values: As there.
+        count_symints: As there.
+        where: As there.
+        names: As there.
+        are_given: Whether they are inputs of a call. Of a class of others, inner tensors may require grad then: there
+            is one warning for the class.
+    """
+    walk = _Walk(count_symints, refuse=_warn_once if are_given else _refuse)
     return walk.values(values, where, names), walk.slots
 
 
 def read_leaves(value: object, name: str) -> list[Any]:
     """Returns the value of each flat slot of one value; no guard is put on symbolic numbers in its context."""
-    walk = _Walk(count_symints=True, context_of=lambda context, size, stride: context)
+    walk = _Walk(count_symints=True, context_of=lambda context, size, stride: context, refuse=_refuse_declared)
     walk.values([value], "", [name])
     return walk.slots
+
+
+def _refuse(where: str, owner: type) -> None:
+    """Refuses an inner tensor that requires grad, of a wrapper of class `owner`."""
+    raise UnreadableWrapperError(INNER_REQUIRES_GRAD.format(where=where, cls=owner.__name__))
+
+
+def _refuse_declared(where: str, owner: type) -> None:
+    """Refuses it unless the class is one of others, whose constructors may take such tensors."""
+    if Declaration.of(owner) is not None:
+        _refuse(where, owner)
+
+
+def _warn_once(where: str, owner: type) -> None:
+    """Does what `_refuse_declared` does, and warns of each class of others once."""
+    _refuse_declared(where, owner)
+    if owner not in _warned:
+        _warned.add(owner)
+        warn(INNER_GETS_NO_GRADIENT.format(where=where, cls=owner.__name__))
+
+
+_warned = weakref.WeakSet[type]()
 
 
 class _Walk:
@@ -70,9 +104,15 @@ class _Walk:
     A meta holds no symbolic number, and a context has no slots for any. See Note [Sizes in contexts].
     """
 
-    def __init__(self, count_symints: bool, context_of: Callable[[Any, Any, Any], Any] = patterned) -> None:
+    def __init__(
+        self,
+        count_symints: bool,
+        context_of: Callable[[Any, Any, Any], Any] = patterned,
+        refuse: Callable[[str, type], None] = _refuse,
+    ) -> None:
         self.count_symints = count_symints
         self.context_of = context_of
+        self.refuse = refuse
         self.slots: list[Any] = []
 
     def values(self, values: Iterable[object], where: str, names: Sequence[str]) -> list[ValueMeta]:
@@ -131,7 +171,7 @@ class _Walk:
         """Describes what stands in one inner attribute of a wrapper of class `owner`."""
         if isinstance(value, torch.Tensor):
             if value.requires_grad and not mirrors_requires_grad(owner):
-                raise UnreadableWrapperError(INNER_REQUIRES_GRAD.format(where=where, cls=owner.__name__))
+                self.refuse(where, owner)
             return self.wrapper(value, where) if is_traceable_wrapper_subclass(value) else self.plain(value)
         if value is None:
             return AbsentMeta()
@@ -165,6 +205,12 @@ def _giver_of_symbols(inner: dict[str, Any], rank: int, where: str) -> str:
 INNER_REQUIRES_GRAD = """\
 {where}: this inner tensor of a {cls} requires grad.
 The outer tensor carries autograd; a gradient for an inner tensor would be lost without a word.
+Instead of   {cls}(inner)   with an inner tensor that requires grad
+write        {cls}(inner.detach()).requires_grad_()"""
+
+INNER_GETS_NO_GRADIENT = """\
+{where}: this inner tensor of a {cls} requires grad, and gets no gradient, as in eager mode.
+The outer tensor carries autograd, which never looks inside. The program is compiled as it is.
 Instead of   {cls}(inner)   with an inner tensor that requires grad
 write        {cls}(inner.detach()).requires_grad_()"""
 

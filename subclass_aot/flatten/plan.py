@@ -59,8 +59,9 @@ class FlattenPlan:
 
     @classmethod
     def of(
-        cls, values: Iterable[object], *, count_symints: bool = True, where: str = "args", names: Sequence[str] = ()
-    ) -> FlattenPlan:
+        cls, values: Iterable[object], *, count_symints: bool = True, where: str = "args", names: Sequence[str] = (),
+        are_given: bool = False,
+    ) -> FlattenPlan:  # fmt: skip
         """Returns the plan for values like these.
 
         Args:
@@ -68,11 +69,12 @@ class FlattenPlan:
             count_symints: Whether symbolic sizes and strides of wrappers become leaves of their own.
             where: What errors and the generated code call the list; an identifier reads best.
             names: What errors about the values given here call each of them, where that is not its place in the list.
+            are_given: Whether they are inputs of a call. Of classes of others, their inner tensors may require grad.
 
         Raises:
             InnerTensorError: An inner tensor requires grad, is missing, or is no tensor.
         """
-        return cls.read(values, count_symints=count_symints, where=where, names=names)[0]
+        return cls(tuple(describe_and_read(values, count_symints, where, names, are_given)[0]), where)
 
     @classmethod
     def read(

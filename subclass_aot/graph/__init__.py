@@ -13,6 +13,5 @@ from subclass_aot.graph.recorder import GRADIENT as GRADIENT
 from subclass_aot.graph.recorder import Recorder as Recorder
 from subclass_aot.graph.replaced import REPLACED as REPLACED
 from subclass_aot.graph.replaced.fronts import conversions as conversions
-from subclass_aot.graph.replaced.watched import is_watched as is_watched
 from subclass_aot.graph.retrace import Retrace as Retrace
 from subclass_aot.graph.retrace import TraceOptions as TraceOptions

@@ -69,6 +69,12 @@ LOST_GRADIENT = """A result depends on a {kind} of shape {shape} that requires g
   Its gradient would be lost.
   Instead: pass it as an argument, compile the module that owns it, or use tensor.detach() if no gradient is wanted."""
 
+LOST_INNER_GRADIENT = """\
+A result depends on an inner tensor of shape {shape} that requires grad, taken out of a wrapper.
+  A call gives gradients to the wrapper, which autograd sees, and its gradient would be lost.
+  Instead: pass the inner tensor as an argument, too; make the wrapper of inner.detach(); or use tensor.detach() of what
+  is taken out, if no gradient is wanted."""
+
 BACKWARD_WRITES = """{path} is written while gradients are computed, and in forward through memory that it shares.
   Instead: pass tensors that do not share storage, as in x.clone()."""
 

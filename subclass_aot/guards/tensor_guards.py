@@ -36,7 +36,7 @@ def patterns_of(arguments: Arguments, signature: JointSignature, facts: Facts) -
     """Returns what the values of a call are compared with, and after these its views."""
     of_tensors: Any = {int(f.within): f.value for f in facts if f.kind in (Kind.TENSOR, Kind.NUMBER)}
     metas = [given.meta for given in signature.inputs]
-    metas += FlattenPlan.of(arguments.views, where="views").metas
+    metas += FlattenPlan.of(arguments.views, where="views", are_given=True).metas
     values = enumerate((*arguments.values, *arguments.views))
     return [Pattern(value, metas[i], of_tensors.get(i)) for i, value in values]
 

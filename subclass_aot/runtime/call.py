@@ -133,6 +133,7 @@ class _Writer:
         inputs = f"[{self.listing(graph_inputs(source, convention, self.leaves))}]"
         # Of leaves that have gradients, the results have none.
         no_grad = bool(convention.requires_grad_inputs) and (self.signature.grad_modes[0] or convention.runs_first)
+        no_grad |= self.signature.grad_modes[0] and any(given.inner_requires_grad for given in self.signature.inputs)
         with source.block(f"with {source.const(torch.no_grad, 'no_grad')}():") if no_grad else nullcontext():
             return emit_forward(source, convention, self.graph, self.leaves, inputs, written)
 

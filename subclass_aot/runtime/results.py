@@ -43,6 +43,7 @@ class Results:
         locals_of: Locals of numbers that forward computed.
     """
 
+    # More than ten attributes: what all results are made of, and what several of them share.
     def __init__(
         self,
         source: Source,

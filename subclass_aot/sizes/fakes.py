@@ -180,4 +180,4 @@ def _has_outer_rule(value: Any, meta: SubclassCreationMeta) -> bool:
 def plan_of_fakes(fakes: list[Any], arguments: Arguments) -> FlattenPlan:
     """Says how tensors of these sizes are made of leaves; symbolic sizes of wrappers are leaves, too."""
     names = [arguments.path_of(i) for i in range(len(fakes))]
-    return FlattenPlan.of(fakes, where="inputs", names=names)
+    return FlattenPlan.of(fakes, where="inputs", names=names, are_given=True)

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
-from subclass_aot.graph import is_watched
 from subclass_aot.put_back import PutBack
 from subclass_aot.symbols import SizesMustBeKnown
 
@@ -83,7 +82,7 @@ def is_only_viewed(result: torch.Tensor, hooked: bool) -> bool:
     node: Any = result.grad_fn
     end = base.grad_fn
     while node is not None and node is not end:
-        if isinstance(node, torch.autograd.function.BackwardCFunction) or is_watched(node):
+        if isinstance(node, torch.autograd.function.BackwardCFunction) or _torch.autograd.has_noted_hooks(node):
             return False
         if hooked and _torch.autograd.has_hooks_of_node(node):
             return False

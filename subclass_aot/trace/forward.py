@@ -141,6 +141,8 @@ def run_forward(
     recorder.listeners.mutated_views.refuse_read(tensor for tensor, _ in through.values())
     leaves = made_leaves(results, outputs, {desc: tensor for desc, (tensor, _) in through.items()})
     ends = {desc: tensor for desc, (tensor, value) in through.items() if value.requires_grad}
+    if inputs.lost:
+        _refuse_inner_gradients([x for x in results if isinstance(x, torch.Tensor) and x.requires_grad], inputs)
     if recorder.listeners.real_tensors.constants:
         _refuse_lost_gradients(ends.values(), inputs)
     modules = [module for _, module in user.arguments.modules]
@@ -219,6 +221,14 @@ def _refuse_lost_gradients(ends: Iterable[torch.Tensor], inputs: TracedInputs) -
     for lost in foreign_leaves(ends, inputs.autograd_leaves):
         if not is_traced(lost):
             raise TraceError(messages.LOST_GRADIENT.format(kind=type(lost).__name__, shape=list(lost.shape)))
+
+
+def _refuse_inner_gradients(results: Sequence[torch.Tensor], inputs: TracedInputs) -> None:
+    """Refuses results that are inner tensors that require grad, or depend on them otherwise than by their wrappers."""
+    inner = set(map(id, inputs.lost))
+    for lost in (*results, *foreign_leaves(results, inputs.autograd_leaves)):
+        if id(lost) in inner:
+            raise TraceError(messages.LOST_INNER_GRADIENT.format(shape=list(lost.shape)))
 
 
 def _symints(

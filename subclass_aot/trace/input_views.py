@@ -137,7 +137,7 @@ class TracedViews:
             _regenerated(view, traced[position], path)
             for view, position, path in zip(arguments.views, arguments.view_of, self.paths, strict=True)
         ]
-        self.plan = FlattenPlan.of(self.views, count_symints=False, where="views", names=self.paths)
+        self.plan = FlattenPlan.of(self.views, count_symints=False, where="views", names=self.paths, are_given=True)
         self.leaves = self._read()
         self.specs = [getattr(leaf, "meta_spec", None) for leaf in self.leaves]
         for real, leaf in zip(self.plan.unwrap(arguments.views), self.leaves, strict=True):

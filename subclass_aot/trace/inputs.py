@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from subclass_aot import _torch
+from subclass_aot._torch.wrappers import mirrors_requires_grad
 from subclass_aot.aliasing import as_non_leaf, overlapping_slots, versions
 from subclass_aot.call import ArgumentPlace, Arguments, HeldPlace, Place, static_values
 from subclass_aot.descriptors import (
@@ -23,7 +24,15 @@ from subclass_aot.descriptors import (
     ViewBase,
 )
 from subclass_aot.errors import TraceError
-from subclass_aot.flatten import FlattenPlan, IndexMap, ValueMeta
+from subclass_aot.flatten import (
+    ContainerMeta,
+    FlattenPlan,
+    IndexMap,
+    InnerMeta,
+    PlainTensorMeta,
+    SubclassCreationMeta,
+    ValueMeta,
+)
 from subclass_aot.graph import GRADIENT, Recorder, messages
 from subclass_aot.jagged import structure_slots
 from subclass_aot.meta import MetaTensor, SparseGradient, Spec, Storage, new_leaf
@@ -65,6 +74,8 @@ class InputPlan:
         graph_slots: The flat slots that are graph inputs: all but opaque inner values.
         structure: The flat slots that hold the structure of jagged tensors.
         symbols: The symbols of the trace, if it has some.
+        inner_requires_grad: The inner tensors that require grad, of classes that do not set that to no effect: each as
+            the position of its input, the keys that lead to it, and its flat slot, if it has one.
     """
 
     flatten: FlattenPlan
@@ -76,6 +87,7 @@ class InputPlan:
     graph_slots: tuple[int, ...]
     structure: tuple[int, ...]
     symbols: Symbols | None
+    inner_requires_grad: tuple[tuple[int, tuple[Any, ...], int | None], ...] = ()
 
     @property
     def index_map(self) -> IndexMap:
@@ -137,8 +149,39 @@ def plan_inputs(arguments: Arguments, dynamic: DynamicSizes | GivenSizes | None)
         tuple(i for i, x in enumerate(user.patterns) if is_graph_value(x)),
         structure_slots(flatten.metas, flatten.index_map),
         symbols,
+        tuple(
+            (i, keys, slot)
+            for i, meta in enumerate(flatten.metas)
+            if isinstance(meta, SubclassCreationMeta)
+            for keys, slot in _that_require_grad(arguments.values[i], meta)
+        ),
     )
     return plan, user
+
+
+def _that_require_grad(value: Any, meta: InnerMeta) -> Iterator[tuple[tuple[Any, ...], int | None]]:
+    """Yields the inner tensors of a wrapper that require grad: the keys that lead to each, and its flat slot.
+
+    Args:
+        value: The wrapper, or a container or another wrapper in it.
+        meta: How it is made of leaves.
+    """
+    if isinstance(meta, SubclassCreationMeta) and mirrors_requires_grad(meta.cls):
+        return
+    parts = {SubclassCreationMeta: "attrs", ContainerMeta: "items"}.get(type(meta))
+    for key, part_meta in {} if parts is None else getattr(meta, parts).items():
+        part = _inside(value, (key,))
+        if isinstance(part, torch.Tensor) and part.requires_grad:
+            yield (key,), part_meta.unwrapped_idx if isinstance(part_meta, PlainTensorMeta) else None
+        for keys, slot in _that_require_grad(part, part_meta):
+            yield (key, *keys), slot
+
+
+def _inside(value: Any, keys: Iterable[Any]) -> Any:
+    """Returns what some keys lead to: attributes of wrappers, and entries of containers in them."""
+    for key in keys:
+        value = value[key] if isinstance(value, list | tuple | dict) else getattr(value, key)
+    return value
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -152,6 +195,7 @@ class TracedInputs:
         autograd_leaves: Fakes at which the graph of autograd begins.
         traced: Fakes that the function is given: those of `autograd_leaves`, behind one more node for a non-leaf.
         views: Fakes of inputs that are views of others. See Note [Views of one tensor].
+        lost: Fakes of inner tensors that require grad in the call. Autograd sees nothing of them.
         before: What was true of `traced` then.
         inference: Whether the call is in inference mode, where no input wants a gradient.
     """
@@ -162,12 +206,13 @@ class TracedInputs:
     autograd_leaves: list[Any]
     traced: list[Any]
     views: TracedViews
+    lost: list[torch.Tensor]
     before: tuple[Before, ...]
     inference: bool
 
     def collections(self) -> list[Collection[Any]]:
         """Returns the collections that hold traced tensors."""
-        return [self.leaves, self.autograd_leaves, self.traced, self.views.views, self.views.leaves]
+        return [self.leaves, self.autograd_leaves, self.traced, self.views.views, self.views.leaves, self.lost]
 
     @property
     def seen(self) -> list[Any]:
@@ -186,7 +231,8 @@ class TracedInputs:
             specs = tuple(self.specs[s] for s in plan.index_map.flat_of(i))
             grad = self.autograd_leaves[i].requires_grad and not self.inference
             value, reach = gradients.get(desc, (None, ()))
-            found.append(Input(desc, meta, specs, grad, plan.are_leaves[i], i in plan.static, value, reach))
+            inner = any(outer == i for outer, *_ in plan.inner_requires_grad)
+            found.append(Input(desc, meta, specs, grad, plan.are_leaves[i], i in plan.static, value, reach, inner))
         return tuple(found)
 
     def need_known_sizes(self, inputs: Iterable[int]) -> None:
@@ -220,6 +266,9 @@ def trace_inputs(plan: InputPlan, user: UserInputs, recorder: Recorder, inferenc
     """
     leaves = _placeholders(plan, user, recorder)
     specs = [x.meta_spec if isinstance(x, MetaTensor) else x for x in leaves]
+    for *_, slot in plan.inner_requires_grad:
+        if slot is not None:
+            leaves[slot].requires_grad_()  # as constructors find them
     wrap = plan.flatten.generate_wrap(check=False)  # leaves are made for the plan, and are no tensors with data
     autograd_leaves = list(wrap(leaves))
     _hold(plan, leaves, autograd_leaves)
@@ -227,6 +276,9 @@ def trace_inputs(plan: InputPlan, user: UserInputs, recorder: Recorder, inferenc
         jagged = autograd_leaves[outer]
         values, offsets = _torch.wrappers.parts_of_jagged(jagged)
         offsets.total = values.shape[_torch.wrappers.ragged_dim_of(jagged) - 1]
+    lost = [_inside(autograd_leaves[outer], keys).requires_grad_() for outer, keys, _ in plan.inner_requires_grad]
+    for outer, *_ in plan.inner_requires_grad:  # whose constructor may give it what the inner ones have
+        autograd_leaves[outer].requires_grad_(user.arguments.values[outer].requires_grad)
     traced = list(autograd_leaves)
     fresh: Sequence[Any] = ()
     for i, real in enumerate(user.arguments.values):
@@ -248,7 +300,7 @@ def trace_inputs(plan: InputPlan, user: UserInputs, recorder: Recorder, inferenc
                 traced[i].grad = _no_input(real.grad)
     views = TracedViews(user.arguments, traced, recorder)
     before = tuple(Before.of(t, m) for t, m in zip(traced, plan.flatten.metas, strict=True))
-    return TracedInputs(plan, leaves, specs, autograd_leaves, traced, views, before, inference)
+    return TracedInputs(plan, leaves, specs, autograd_leaves, traced, views, lost, before, inference)
 
 
 def _hold(plan: InputPlan, leaves: Sequence[Any], values: Sequence[Any]) -> None:
@@ -259,13 +311,23 @@ def _hold(plan: InputPlan, leaves: Sequence[Any], values: Sequence[Any]) -> None
             continue
         place = plan.index_map.slots[slot]
         holder = values[place.outer]
-        for name in place.path[:-1]:
-            holder = getattr(holder, name[1:])
+        if not place.path[-1].startswith("."):  # a container has what it was given
+            continue
+        for step in place.path[:-1]:
+            holder = _after(holder, step)
         held = getattr(holder, place.path[-1][1:])
         if held is leaf or not isinstance(held, MetaTensor):
             continue
         if Storage.of(held) is Storage.of(leaf) and held.meta_spec.equals(leaf.meta_spec):
             setattr(holder, place.path[-1][1:], leaf)
+
+
+def _after(holder: Any, step: str) -> Any:
+    """Returns what a step of a path leads to: an attribute of a wrapper, or an entry of a container."""
+    if step.startswith("."):
+        return getattr(holder, step[1:])
+    entries = holder.items() if isinstance(holder, dict) else enumerate(holder)
+    return next(part for key, part in entries if ContainerMeta.step(key) == step)
 
 
 def _placeholders(plan: InputPlan, user: UserInputs, recorder: Recorder) -> list[Any]:

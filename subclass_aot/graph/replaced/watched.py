@@ -10,21 +10,15 @@ from typing import Any
 
 import torch
 
+from subclass_aot import _torch
 from subclass_aot.graph.recorder import Recorder
-
-_WATCHED = "subclass_aot.watched"
 
 
 def _watch(recorder: Recorder, x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     node: Any = x.grad_fn
     if node is not None:
-        node.metadata[_WATCHED] = True
+        _torch.autograd.note_hooks(node)
     return NotImplemented
-
-
-def is_watched(node: Any) -> bool:
-    """Returns whether the program has registered hooks on a tensor of this gradient function, or retains its grad."""
-    return _WATCHED in node.metadata
 
 
 WATCHED: dict[Any, Callable[..., Any]] = {torch.Tensor.register_hook: _watch, torch.Tensor.retain_grad: _watch}

@@ -156,7 +156,7 @@ def _own(trial: Trial, own: torch.Tensor) -> None:
 
 @_law("drawn values")
 def _no_further_off_than_zeros(trial: Trial, own: torch.Tensor) -> None:
-    """The mean of several draws: of few values one may be that the class holds badly."""
+    """Compares the mean of several draws: of few values one may be that the class holds badly."""
     if len(trial.readings) > 1:
         raise DoesNotApply("it means several tensors, and values are written into all")
     off = length = 0.0

@@ -116,7 +116,7 @@ def storages(tensor: torch.Tensor) -> set[int]:
 
 
 def another(tensor: torch.Tensor, name: str) -> torch.Tensor | None:
-    """Returns a tensor like one, in which one inner tensor is turned round: other values, or another order.
+    """Returns a tensor like one, in which one inner tensor is another: its elements in another order, or other values.
 
     An order, a mask or codes are still that. None if it is the same, or if the class refuses it.
 
@@ -128,13 +128,13 @@ def another(tensor: torch.Tensor, name: str) -> torch.Tensor | None:
     part = parts[name]
     if type(part) is not torch.Tensor or not part.numel():
         return None
-    turned = part.flip([dim for dim in range(part.dim()) if part.shape[dim] > 1])
-    if torch.equal(turned, part):
+    other = part.flip([dim for dim in range(part.dim()) if part.shape[dim] > 1])
+    if torch.equal(other, part):
         if not part.is_floating_point() and part.dtype is not torch.bool:
             return None
-        turned = part * 3 + 1 if part.is_floating_point() else ~part
+        other = part * 3 + 1 if part.is_floating_point() else ~part
     try:
-        return unflattened(tensor, {**parts, name: turned})  # type: ignore[no-any-return]
+        return unflattened(tensor, {**parts, name: other})  # type: ignore[no-any-return]
     except Exception as error:  # offsets, for example, that are not offsets any more
         pass_on_interruption(error)
         return None

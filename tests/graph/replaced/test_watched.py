@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from subclass_aot.graph import REPLACED, is_watched
+from subclass_aot._torch.autograd import has_noted_hooks as is_watched
+from subclass_aot.graph import REPLACED
 from subclass_aot.meta import Replaced
 
 
