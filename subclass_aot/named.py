@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import types
 from typing import Any
+
+METHODS = (staticmethod, classmethod, property, functools.cached_property, functools.partialmethod)
+"""What makes attributes of a class of functions."""
 
 
 def full_name(thing: type | types.FunctionType | types.BuiltinFunctionType) -> str:

@@ -16,13 +16,11 @@ from typing import Any
 import torch
 
 from subclass_aot.bytecode import cached_by_code
+from subclass_aot.named import METHODS
 from subclass_aot.put_back import PutBack
 
 _LIBRARIES = ("torch", "builtins", "typing", "enum", "abc")
 """Packages whose classes are known by their names: a file has the version of torch."""
-
-METHODS = (staticmethod, classmethod, property, functools.cached_property, functools.partialmethod)
-"""What makes attributes of a class of functions."""
 
 Members = tuple[tuple[type, Mapping[str, Any], Mapping[Any, Any]], ...] | types.CodeType | None
 """What a class is made of: each base with its attributes and its rules. The code of a function. None of others."""

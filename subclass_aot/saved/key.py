@@ -20,7 +20,7 @@ import torch
 from subclass_aot._stack import pass_on_interruption
 from subclass_aot.facts import Fact, Facts, Kind, source_of, words_of
 from subclass_aot.facts import fact as values
-from subclass_aot.facts.code import METHODS
+from subclass_aot.named import METHODS
 from subclass_aot.refused import Refused, at
 from subclass_aot.saved.codec import Encoder
 from subclass_aot.tables import is_object

@@ -35,7 +35,7 @@ def test_the_call_and_the_line_are_named(fn: Callable[..., Any], call: str) -> N
 
 
 def test_other_errors_are_left_alone() -> None:
-    with pytest.raises(RuntimeError, match="same reduction dim"):
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
         aot_compile(lambda x: x @ x)(torch.ones(2, 3))
 
 

@@ -882,20 +882,29 @@ def test_what_is_refused(name: str) -> None:
     assert "Instead:" in str(caught.value)
 
 
-def test_everything_is_as_before_after_an_error() -> None:
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_objects_after_an_error(is_refused: bool) -> None:
+    """What a function does before it raises is done, as in eager mode; what is refused leaves everything as it was."""
+
     def program(x: Any, cache: Any, xs: Any) -> Any:
         cache.update(x)
         xs.append(x)
         model.scale = 4.0
-        raise ZeroDivisionError
+        raise TraceError if is_refused else ZeroDivisionError
 
-    model = Stateful(reads)
-    cache, xs = Cache(), [ones(1)]
-    cache.update(ones(1))
-    before = shown((cache, xs)), dict(vars(model))
-    with pytest.raises(ZeroDivisionError):
-        aot_compile(program)(ones(2), cache, xs)
-    assert (shown((cache, xs)), dict(vars(model))) == before
+    found = []
+    for compiler in (aot_compile, lambda fn: fn):
+        model = Stateful(reads)
+        cache, xs = Cache(), [ones(1)]
+        cache.update(ones(1))
+        before = shown((cache, xs)), dict(vars(model))
+        with pytest.raises(TraceError if is_refused else ZeroDivisionError):
+            compiler(program)(ones(2), cache, xs)
+        found.append((shown((cache, xs)), model.scale))
+        if is_refused:
+            assert (shown((cache, xs)), dict(vars(model))) == before
+            return
+    assert found[0] == found[1]
 
 
 def test_quantized_weights_in_objects() -> None:

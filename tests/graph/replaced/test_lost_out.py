@@ -51,5 +51,5 @@ def test_out_is_written(name: str) -> None:
 
 
 def test_a_type_that_no_count_fits_is_an_error() -> None:
-    with pytest.raises(RuntimeError, match=r"torch.int64.*torch.bool"):
+    with pytest.raises(RuntimeError, match="Expected result to be safely castable"):
         aot_compile(lambda x, out: torch.linalg.matrix_rank(x, out=out))(X, torch.zeros((), dtype=torch.bool))
