@@ -277,15 +277,12 @@ def has_hooks_of_node(node: torch.autograd.graph.Node) -> bool:
     return False
 
 
-def note_hooks(node: torch.autograd.graph.Node) -> None:
-    """Notes on a gradient function that hooks are registered on a tensor of it: torch's own note goes with the tensor.
-
-    The metadata of a node is public, but its type hides that it is a dict.
-    """
+def note_hooks(node: Any) -> None:
+    """Notes on a gradient function that hooks are registered on a tensor of it: torch's own note goes with the tensor."""
     node.metadata[_NOTED] = True
 
 
-def has_noted_hooks(node: torch.autograd.graph.Node) -> bool:
+def has_noted_hooks(node: Any) -> bool:
     """Returns whether `note_hooks` was called of a gradient function."""
     return _NOTED in node.metadata
 
