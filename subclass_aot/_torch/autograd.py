@@ -278,7 +278,7 @@ def has_hooks_of_node(node: torch.autograd.graph.Node) -> bool:
 
 
 def note_hooks(node: Any) -> None:
-    """Notes on a gradient function that hooks are registered on a tensor of it: torch's own note goes with the tensor."""
+    """Notes on a gradient function that hooks are registered on a tensor of it; torch notes it on the tensor alone."""
     node.metadata[_NOTED] = True
 
 

@@ -58,7 +58,7 @@ def scripted_functions_write_no_memory() -> Iterator[None]:
         here = threading.get_ident() == thread
         return _Done(function(*args, **kwargs)) if here else fork(function, *args, **kwargs)
 
-    def waited(future: Any) -> Any:
+    def waited(future: object) -> Any:
         return future.value if isinstance(future, _Done) else wait(future)
 
     with PutBack(attributes_put_back(places)):
