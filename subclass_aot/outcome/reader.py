@@ -120,6 +120,15 @@ def read_outcome(
     return reader.leaves, Outcome(recipe, new, objects, tuple(changes), paths, attributes=attributes), reader
 
 
+def _put_gradient(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Returns the `.grad` that a function has put on a tensor which does not require grad."""
+    try:
+        is_leaf = tensor.is_leaf
+    except RuntimeError:  # a view that autograd has given up
+        return None
+    return tensor.grad if is_leaf and not tensor.requires_grad else None
+
+
 def _with_inner(value: object, inner: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], torch.Tensor]]:
     """Yields a tensor and those in it, each with the names of inner tensors on the way; nothing for other values."""
     if not isinstance(value, torch.Tensor):
@@ -217,8 +226,9 @@ class Reader:
                 tables = extras_of(tensor)
                 names = [name for name in vars(tensor) if any(table.has(name) for table in tables)] if tables else []
                 held = {name: vars(tensor)[name] for name in names}
-                if tensor.is_leaf and not tensor.requires_grad and tensor.grad is not None:
-                    held["grad"] = tensor.grad
+                gradient = _put_gradient(tensor)
+                if gradient is not None:
+                    held["grad"] = gradient
                 if held:
                     entries = tuple((name, self.recipe(value, f"{path}.{name}")) for name, value in held.items())
                     yield position, inner, entries

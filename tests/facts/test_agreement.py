@@ -79,8 +79,8 @@ def disagreement(a: Choices, b: Choices) -> str:
     try:
         with MODES[a["mode"]]():
             compiled(*world.call(a))
-    except (RuntimeError, SubclassAotError):
-        return ""  # eager mode fails, or it is refused
+    except (RuntimeError, SubclassAotError, UserWarning):
+        return ""  # eager mode fails, it is refused, or the function itself runs
     specialization = compiled._specializations.latest
     assert specialization is not None
     with MODES[b["mode"]]():
