@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from subclass_aot import TwoTensor, aot_compile, compile_joint, export_forward, load, trace_joint
-from subclass_aot.errors import ExportError
+from subclass_aot.errors import ExportError, TraceError
 
 
 @pytest.fixture(autouse=True)
@@ -151,13 +151,19 @@ def test_what_is_left_behind_inside_a_transform() -> None:
 
 
 def test_a_trace_that_fails_leaves_what_was() -> None:
-    def fails(x: Any) -> Any:
-        torch.set_default_dtype(torch.float64)
-        raise ValueError("no")
+    """What the function raises itself leaves what eager mode leaves."""
 
-    with pytest.raises(ValueError, match="no"):
-        aot_compile(fails)(torch.ones(3))
-    assert torch.get_default_dtype() is torch.float32
+    def fails(error: Exception) -> Any:
+        torch.set_default_dtype(torch.float64)
+        raise error
+
+    for error, left in ((TraceError("no"), torch.float32), (ValueError("no"), torch.float64)):
+        try:
+            with pytest.raises(type(error), match="no"):
+                aot_compile(lambda x, error=error: fails(error))(torch.ones(3))
+            assert torch.get_default_dtype() is left
+        finally:
+            torch.set_default_dtype(torch.float32)
 
 
 def test_second_derivatives_are_of_the_same_function() -> None:

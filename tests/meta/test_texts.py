@@ -246,7 +246,7 @@ def test_sizes_in_the_text_of_a_wrapper_are_numbers() -> None:
     check(lambda x: f"{x} {x * 2!r}", made)  # type: ignore[list-item]
 
 
-@pytest.mark.filterwarnings("ignore:.*could not be traced for those of a call:UserWarning")
+@pytest.mark.filterwarnings("ignore:.*does what only eager mode can do:UserWarning")
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_of_an_input_with_a_history_the_function_itself_says_it(wrapped: bool) -> None:
     x = torch.ones(3, requires_grad=True)

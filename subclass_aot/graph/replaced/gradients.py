@@ -6,11 +6,13 @@ A leaf notes it itself. Wrappers and tensors of plain subclasses are classes of 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
 
 from subclass_aot import _torch
+from subclass_aot.errors import UnreadableWrapperError
 from subclass_aot.flatten import FlattenPlan
 from subclass_aot.graph.recorder import Recorder
 from subclass_aot.meta import MetaTensor
@@ -18,7 +20,10 @@ from subclass_aot.meta import MetaTensor
 
 def _noted(recorder: Recorder, tensor: Any, *value: object) -> Any:
     if type(tensor) is not MetaTensor:
-        for leaf in FlattenPlan.leaves_of(_torch.plain_subclasses.leaf_of(tensor)):
+        leaves = []
+        with suppress(UnreadableWrapperError):  # one that the function made, which is no input
+            leaves = FlattenPlan.leaves_of(_torch.plain_subclasses.leaf_of(tensor))
+        for leaf in leaves:
             if type(leaf) is MetaTensor:
                 leaf.grad  # noqa: B018  # which notes it
     return NotImplemented
