@@ -9,13 +9,11 @@ arithmetic with it serves all values; what steers the program (`if random.random
 >>> import random
 >>> import torch
 >>> import subclass_aot as sa
->>> def show(graph, inputs):
-...     print(graph.code)
-...     return graph
->>> compiled = sa.aot_compile(lambda x: x * random.random(), fw_compiler=show)
->>> y = compiled(torch.ones(3))
-def forward(self, primals_1):
-    draw_elsewhere = torch.ops.subclass_aot.draw_elsewhere.default('random.random', '((), {})', [], torch.float64)
+>>> compiled = sa.aot_compile(lambda x: x * random.random())
+>>> print(compiled.stages(torch.ones(3)).recorded)
+def forward(self, primals_1: "f32[3]"):
+    ...
+    draw_elsewhere: "f64[]" = torch.ops.subclass_aot.draw_elsewhere.default('random.random', '((), {})', [], ...
     ...
 
 What is drawn in another way, from a generator that the program holds say, is found by the state that the generator has

@@ -119,10 +119,13 @@ def run_forward(
         recorder.listeners.arrays.refuse_shared(recorder)
         seen.refuse_changed(recorder.listeners.random_numbers.line_elsewhere)
     grad_modes = before, torch.is_grad_enabled()
+    asked_for = recorder.graph.gradients_asked_for  # type: ignore[attr-defined]
+    del recorder.graph.gradients_asked_for  # type: ignore[attr-defined]  # what reads a `.grad` now is not the program
     results, outcome, outcome_reader = read_outcome(seen, out, older, user.arguments.passed_twice, contexts)
     results, outcome = _with_process(results, outcome, recorder, None if left is dtype else left)
 
     results, outcome = with_assigned_data(results, outcome, inputs, recorder)
+    recorder.graph.gradients_asked_for = asked_for  # type: ignore[attr-defined]
     of_metadata = check_metadata_mutations(inputs, user, recorder)
     refuse_other_gradients(inputs, gradients)
     hooked = torch.utils.hooks.RemovableHandle.next_id != hooks
