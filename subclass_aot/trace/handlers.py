@@ -7,7 +7,7 @@ saves would have none, and what it draws, counts or changes would become a part 
 written in Python waits: the trace is abandoned, which puts everything back, the handler runs, and the call is traced
 anew. What it raises ends the call, as ever.
 
-A timer that rings all the time must not keep a trace from its end, and a trace that hangs must hear of its alarm. So a
+A timer that rings all the time must not keep a trace from its end, and an alarm must end a trace that hangs. So a
 trace that was abandoned after some time is not abandoned again before it has taken twice as long. What comes earlier
 waits until it ends.
 """
