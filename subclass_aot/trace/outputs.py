@@ -42,6 +42,8 @@ Return a copy instead, as in result.clone()."""
 
 _CHANGED_SINCE = "the function changes the size or strides of its base, or of another view of that, in place"
 
+_MADE_BEFORE = "it was made before its base, or another view of that, gets another size or other strides in place"
+
 _RAGGED_SIZE = """A result is the size of a ragged dimension. It stands for the offsets of one call, and for no number.
 Return the jagged tensor, or its offsets(), and ask for the size outside the compiled function."""
 
@@ -383,7 +385,9 @@ def _strided_view(result: torch.Tensor, base: torch.Tensor) -> Callable[[torch.T
     """
     leaf, leaf_of_base = _torch.plain_subclasses.leaf_of(result), _torch.plain_subclasses.leaf_of(base)
     dense = isinstance(leaf, MetaTensor) and isinstance(leaf_of_base, MetaTensor) and result.dtype == base.dtype
-    if not dense or is_invalidated(result):
+    if is_invalidated(result):
+        raise MutationError(_LOST_VIEW.format(reason=_MADE_BEFORE))
+    if not dense:
         raise MutationError(_LOST_VIEW.format(reason=_CHANGED_SINCE))
     now, before = leaf.meta_spec, leaf_of_base.meta_spec
     if now.solver is not None or before.solver is not None:
