@@ -133,8 +133,8 @@ class BlockForward:
         known = self._known
         if known is None or not known[0].still_holds():
             known = self._read()
-            if not known[0].is_shared:
-                return self._call_alone(*args, **kwargs)
+        if not known[0].is_shared:
+            return self._call_alone(*args, **kwargs)
         structure, compiled, traced = known
         tracing = self._tracing
         before = tracing.count
@@ -151,10 +151,16 @@ class BlockForward:
         return self._call_alone(*args, **kwargs)
 
     def _call_alone(self, /, *args: object, **kwargs: object) -> Any:
-        """Compiles the block by itself, as `aot_compile` compiles a method, and notes that if it could be."""
+        """Compiles the block by itself, as `aot_compile` compiles a method, and notes that unless it is refused."""
         method = types.MethodType(type(self._block).forward, self._block)
         alone: CompiledFunction[..., Any] = aot_compile(method, **self._compilations.options)
-        result = alone(*args, **kwargs)
+        try:
+            result = alone(*args, **kwargs)
+        except SubclassAotError:
+            raise
+        except BaseException:  # of the program
+            self._alone = alone
+            raise
         self._alone = alone
         return result
 

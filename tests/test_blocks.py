@@ -30,7 +30,7 @@ from torch.nn.modules.module import (
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
-from subclass_aot import Int8Weight, aot_compile, compile_blocks
+from subclass_aot import Int8Weight, WrapperTensor, aot_compile, compile_blocks
 from subclass_aot.errors import BlockError, MutationError
 from subclass_aot.testing import difference
 
@@ -737,3 +737,31 @@ def test_what_is_refused() -> None:
     with pytest.raises(MutationError, match=r"self.linear.weight: the function assigns another parameter here"):
         model(torch.rand(2, 2))
     assert model[0].linear.weight is before
+
+
+def test_a_block_that_is_compiled_alone_and_raises_is_compiled_alone_again() -> None:
+    """What it does before it raises is done once at each call."""
+
+    class Counted(WrapperTensor, fallback="each"):
+        value: torch.Tensor
+        count: int = 0
+
+    class Counts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.held, self.n = Counted(torch.rand(2)), 1  # a tensor that is no buffer
+
+        def forward(self, x: Any) -> Any:
+            self.held.count += 1
+            if self.n:
+                raise ValueError(self.n)
+            return x * 2
+
+    block = compile_blocks(nn.Sequential(Counts(), Counts()))[0]
+    for call in (1, 2, 3):
+        with pytest.raises(ValueError, match="1"):
+            block(torch.ones(2))
+        assert block.held.count == call
+    block.n = 0
+    assert torch.equal(block(torch.ones(2)), torch.full((2,), 2.0)) and block.held.count == 4
+    assert torch.equal(block(torch.ones(2)), torch.full((2,), 2.0)) and block.held.count == 5

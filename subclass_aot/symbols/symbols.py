@@ -55,6 +55,8 @@ class Symbols:
     ('2*s0', 1)
     """
 
+    _are_guarded = True  # for `__del__`, if a handler of a signal raises in `__init__`
+
     def __init__(self, env: object = None) -> None:
         self.env: Any = _torch.symbolic.shape_env() if env is None else env
         self._are_guarded = env is not None

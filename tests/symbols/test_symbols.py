@@ -164,3 +164,7 @@ def test_solvers_of_equal_programs_are_not_kept() -> None:
 
     first, *others = [compile_and_forget() for _ in range(3)]
     assert max(others) <= first
+
+
+def test_symbols_whose_making_was_interrupted_are_freed() -> None:
+    Symbols.__new__(Symbols).__del__()
