@@ -338,27 +338,50 @@ def _(A: Tensor, full_matrices: bool = False, compute_uv: bool = True, *, driver
 
 @register_meta(_aten._fft_r2c.default)
 def _(self: Tensor, dim: list[int], normalization: int, onesided: bool) -> Tensor:
-    result = _aten._fft_r2c.default(self, dim, normalization, onesided)
+    if not _on_cpu():
+        return _aten._fft_r2c.default(self, dim, normalization, onesided)
+    torch._check(self.dtype.is_floating_point)
+    result = _unlaid(self, dim[-1], self.shape[dim[-1]] // 2 + 1 if onesided else None, self.dtype.to_complex())
     return _laid_out_by_fft(result, [*_as_in_memory(self, dim[:-1]), dim[-1]], self)  # the last one may be halved
 
 
 @register_meta(_aten._fft_c2c.default)
 def _(self: Tensor, dim: list[int], normalization: int, forward: bool) -> Tensor:
-    return _laid_out_by_fft(_aten._fft_c2c.default(self, dim, normalization, forward), _as_in_memory(self, dim), self)
+    if not (dim and _on_cpu()):
+        return _aten._fft_c2c.default(self, dim, normalization, forward)
+    torch._check(self.dtype.is_complex)
+    return _laid_out_by_fft(self.new_empty(self.shape), _as_in_memory(self, dim), self)
 
 
 @register_meta(_aten._fft_c2r.default)
 def _(self: Tensor, dim: list[int], normalization: int, last_dim_size: int) -> Tensor:
     """Returns the result of a transform whose last dim is transformed on its own, after the others."""
+    if not _on_cpu():
+        return _aten._fft_c2r.default(self, dim, normalization, last_dim_size)
+    torch._check(self.dtype.is_complex)
     between = _laid_out_by_fft(self, _as_in_memory(self, dim[:-1]), self)
-    return _laid_out_by_fft(_aten._fft_c2r.default(self, dim, normalization, last_dim_size), dim[-1:], between)
+    return _laid_out_by_fft(_unlaid(self, dim[-1], last_dim_size, self.dtype.to_real()), dim[-1:], between)
+
+
+def _unlaid(x: Tensor, dim: int, length: int | None, dtype: torch.dtype) -> Tensor:
+    """Returns a result of a transform, packed. Torch's rules resize one, which fails with some symbolic sizes.
+
+    Args:
+        x: What is transformed.
+        dim: The dim that may get another length.
+        length: That length; None if it stays.
+        dtype: The dtype of the result.
+    """
+    size = list(x.shape)
+    size[dim] = size[dim] if length is None else length
+    return x.new_empty(size, dtype=dtype)
 
 
 def _laid_out_by_fft(result: Tensor, dims: list[int], x: Tensor) -> Tensor:
     """Returns the result as the CPU's library for FFT writes it: dims that are not transformed first, as they lie
     in `x`.
     """
-    if not (dims and _on_cpu() and torch.backends.mkl.is_available()):
+    if not (dims and torch.backends.mkl.is_available()):
         return result
     dims = [d % x.dim() for d in dims]
     order = [*_as_in_memory(x, _others_as_partitioned(x.dim(), dims)), *dims]

@@ -86,6 +86,19 @@ def test_fft(order: tuple[int, ...]) -> None:
             check(aten._fft_c2c.default, spectrum, dims, 0, True)
 
 
+@pytest.mark.parametrize("transform", [torch.fft.fft, torch.fft.rfft, torch.fft.ihfft])
+@pytest.mark.parametrize("rows", [1, 2])
+def test_fft_with_symbolic_sizes(transform: Any, rows: int) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return transform(x.unfold(-1, 2, 3)).abs()
+
+    compiled = sa.aot_compile(program, dynamic=True)
+    for columns in (3, 6, 8):
+        x = torch.rand(rows, columns)
+        assert torch.equal(compiled(x), program(x))
+    assert "with symbols it fails" not in compiled.explain()
+
+
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 def test_images(layout: torch.memory_format) -> None:
     x = torch.randn(2, 4, 6, 6).to(memory_format=layout)
