@@ -49,9 +49,8 @@ def copy_into(
     if is_same and not changed:
         new: Any = source
     elif hasattr(self, "from_plain"):
-        if self.numel() == 0:  # of which no author should have to think
-            return self
-        new = self.from_plain(_plain(source).expand(self.shape))
+        # Of no elements no author should have to think; they are written none the less, which version counters say.
+        new = self if self.numel() == 0 else self.from_plain(_plain(source).expand(self.shape))
         if other := _other_context(self, new):
             raise errors.refused(cls, func, (self, source), other)
     else:

@@ -310,3 +310,13 @@ def test_from_one_of_the_class_whose_fields_have_other_sizes(source: Any, compil
     with torch.no_grad():
         (aot_compile(program) if compiled else program)(w, other)
     check(w, other.to_plain().expand(4, 6))
+
+
+@pytest.mark.parametrize("source", [lambda n: torch.rand(1, n), lambda n: torch.rand(0, n)])
+def test_without_elements_it_is_a_write_none_the_less(source: Any) -> None:
+    """Torch counts it, as it counts that of a dense tensor."""
+    for function in (torch.Tensor.copy_, aot_compile(torch.Tensor.copy_)):
+        empty = weight()[:0]
+        before = empty._version
+        function(empty, source(empty.shape[1]))
+        assert empty._version == before + 1
