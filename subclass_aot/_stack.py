@@ -29,7 +29,9 @@ _GENERATED = "<subclass_aot generated"
 _seen_files: dict[str, bool] = {}
 
 UserFrame = tuple[str, int, str]
-"""A file, a line, and the name of the function that it is in."""
+"""A file, a line, and the name of the function that it is in. Some instructions have no line, as a handler of signals
+may find: then it is that of the function.
+"""
 
 
 def user_frames(limit: int = 0) -> tuple[UserFrame, ...]:
@@ -47,7 +49,7 @@ def user_frames(limit: int = 0) -> tuple[UserFrame, ...]:
         code = frame.f_code
         mine = _seen_files.get(code.co_filename)
         if is_user_file(code.co_filename) if mine is None else mine:
-            frames.append((code.co_filename, frame.f_lineno, code.co_name))
+            frames.append((code.co_filename, frame.f_lineno or code.co_firstlineno, code.co_name))
             if len(frames) == limit:
                 break
         frame = frame.f_back
@@ -89,7 +91,8 @@ def warn(message: str) -> None:
 
 def user_line_of(error: BaseException) -> str:
     """Returns the innermost line of the user's that an error came through, in the same form; else the running one."""
-    steps = [(frame.f_code.co_filename, line, "") for frame, line in walk_tb(error.__traceback__)]
+    tracebacks = walk_tb(error.__traceback__)
+    steps = [(frame.f_code.co_filename, line or frame.f_code.co_firstlineno, "") for frame, line in tracebacks]
     through = [step for step in reversed(steps) if is_user_file(step[0])][:1]
     return _format_line(through) if through else user_line()
 

@@ -9,13 +9,14 @@ import signal
 import traceback
 import warnings
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import optree
 import pytest
 import torch
 
-from subclass_aot import _stack, tensors, wrapper
+from subclass_aot import _stack, aot_compile, tensors, wrapper
 
 HERE = str(Path(__file__))
 
@@ -33,6 +34,16 @@ def raised(function: Any) -> Exception:
 def test_the_line_that_runs() -> None:
     found = _stack.user_line()  # this one
     assert found.startswith(f"{HERE}:") and found.endswith(": found = _stack.user_line()  # this one")
+
+
+def test_an_instruction_without_a_line_has_that_of_its_function() -> None:
+    """As a handler of signals may find the frame that it interrupts."""
+    code = compile("def program(inner):\n    return inner()", "a_program.py", "exec").co_consts[0]
+    program: Any = FunctionType(code.replace(co_linetable=b""), {})
+    assert program(lambda: _stack.user_frames(2))[1] == ("a_program.py", 1, "program")
+    assert program(_stack.user_line) == "a_program.py:1: "
+    compiled = aot_compile(lambda x: x * 2)
+    assert program(lambda: compiled(torch.ones(2))).tolist() == [2, 2]
 
 
 def test_libraries_are_left_out() -> None:

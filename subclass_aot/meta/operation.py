@@ -159,7 +159,7 @@ def _on_stack(frame: FrameType | None) -> tuple[str, torch.nn.Module | None, Use
             if kind == _OF_OPTIMIZER:
                 return "optimizer", None, line or _line_above(frame)
             if line is None:
-                line = code.co_filename, frame.f_lineno, code.co_name
+                line = code.co_filename, frame.f_lineno or code.co_firstlineno, code.co_name
         frame = frame.f_back
     return "forward", None, line
 
@@ -167,8 +167,9 @@ def _on_stack(frame: FrameType | None) -> tuple[str, torch.nn.Module | None, Use
 def _line_above(frame: FrameType | None) -> UserFrame | None:
     """Returns the innermost line of the user's that is above a frame: a layer of torch's own is no line of theirs."""
     while frame is not None:
-        if _kinds.get(frame.f_code) == _OF_USER or is_user_file(frame.f_code.co_filename):
-            return frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
+        code = frame.f_code
+        if _kinds.get(code) == _OF_USER or is_user_file(code.co_filename):
+            return code.co_filename, frame.f_lineno or code.co_firstlineno, code.co_name
         frame = frame.f_back
     return None
 
