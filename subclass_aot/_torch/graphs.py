@@ -65,7 +65,9 @@ def dismantle(graph: Graph) -> None:
         return
     for node in [graph._root, *graph.nodes]:
         node.users.clear()
-        node._prev = node._next = None
+        # Past `Node.__setattr__`, which takes the node out of a table for each, and puts it back.
+        object.__setattr__(node, "_prev", None)
+        object.__setattr__(node, "_next", None)
     vars(graph).clear()
 
 

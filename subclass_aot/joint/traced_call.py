@@ -14,7 +14,7 @@ from subclass_aot.errors import JointGraphError
 from subclass_aot.facts import Facts, Kind, Modes, Scope, difference, facts_of, global_state, source_of
 from subclass_aot.joint import messages
 from subclass_aot.joint.records import tensor_of
-from subclass_aot.saved import told
+from subclass_aot.saved import FactsToTell, told, told_later
 from subclass_aot.signature import JointSignature
 from subclass_aot.tables import Gradients
 
@@ -43,7 +43,7 @@ class TracedCall:
         kind: Its class; of a function, a digest of its code.
         order: The names of the tensors, in the order of the graph.
         names: For every place where a tensor stands, the name of that tensor. One that is tied has several.
-        facts: Everything that the trace depends on, as text.
+        facts: Everything that the trace depends on, which becomes text when it is read.
         of_values: What of that is left when the tensors are given one by one.
         modes: The modes of torch.
         with_grad: Of which tensors the `.grad` belonged to the call.
@@ -53,8 +53,8 @@ class TracedCall:
     kind: object
     order: tuple[str, ...]
     names: Mapping[str, str]
-    facts: Facts
-    of_values: Facts
+    facts: FactsToTell
+    of_values: FactsToTell
     modes: Modes
     with_grad: Gradients
 
@@ -75,8 +75,8 @@ class TracedCall:
             kind=_kind(fn),
             order=order,
             names={**names, **{name: name for name in order}},
-            facts=told(facts_of(arguments, modes, Scope.of(signature))),
-            of_values=told(_facts_of_values(joined.values, signature)),
+            facts=told_later(facts_of(arguments, modes, Scope.of(signature))),
+            of_values=told_later(_facts_of_values(joined.values, signature)),
             modes=modes,
             with_grad=arguments.with_grad,
         )
@@ -103,7 +103,7 @@ class TracedCall:
             JointGraphError: It differs; each difference is named.
         """
         now = facts_of(arguments, global_state(), Scope.of(signature))
-        found = difference(self.facts, told(now))
+        found = difference(self.facts.told(), told(now))
         assigned = sorted(signature.assigned_paths)
         changed = [path for path in assigned if any(line.startswith(f"{path}: ") for line in found)]
         _refuse(found, changed)
@@ -126,7 +126,7 @@ class TracedCall:
                 messages.NUMBER_OF_VALUES.format(given=len(values), expected=len(self.order), names=names)
             )
         now = _facts_of_values(values, signature)
-        _refuse(difference(self.of_values, told(now)))
+        _refuse(difference(self.of_values.told(), told(now)))
         return Arguments.of(_nothing, values, {}), now
 
 

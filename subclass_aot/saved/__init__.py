@@ -9,9 +9,11 @@ from subclass_aot.saved.file import read_document as read_document
 from subclass_aot.saved.file import read_file as read_file
 from subclass_aot.saved.file import refusals as refusals
 from subclass_aot.saved.file import write_file as write_file
+from subclass_aot.saved.key import FactsToTell as FactsToTell
 from subclass_aot.saved.key import Key as Key
 from subclass_aot.saved.key import key_of as key_of
 from subclass_aot.saved.key import told as told
+from subclass_aot.saved.key import told_later as told_later
 from subclass_aot.saved.specializations import NO_TRACE as NO_TRACE
 from subclass_aot.saved.specializations import SavedSpecialization as SavedSpecialization
 from subclass_aot.saved.specializations import key_of_call as key_of_call

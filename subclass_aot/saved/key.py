@@ -74,15 +74,54 @@ def key_of(facts: Iterable[Fact]) -> Key:
 
 def told(facts: Facts) -> Facts:
     """Returns facts as text, which holds nothing of the call. What is of this process alone is left out."""
-    found, writer = [], _Writer()
-    for fact in facts:
-        try:
-            exact = writer.fact(fact)
-        except Refused:  # words are all there is
-            exact = words_of(fact)
-        if exact is not None:
-            found.append(fact._replace(value=values.Told(words_of(fact), exact), within=""))
-    return tuple(found)
+    return told_later(facts).told()
+
+
+def told_later(facts: Facts) -> FactsToTell:
+    """Returns facts that become text when they are read: most never are. What is kept holds nothing of the call."""
+    writer = _Writer()
+    return FactsToTell([fact if _lasts(fact) else writer.told(fact) for fact in facts])
+
+
+class FactsToTell:
+    """Facts of which some are text by now, and the others hold nothing that may change or belongs to the call."""
+
+    __slots__ = ("_facts", "_told")
+
+    def __init__(self, facts: list[Fact | None]) -> None:
+        self._facts = facts
+        self._told: Facts | None = None
+
+    def told(self) -> Facts:
+        """Returns all of them as text."""
+        if self._told is None:
+            writer = _Writer()
+            found = [x if x is None or isinstance(x.value, values.Told) else writer.told(x) for x in self._facts]
+            self._told, self._facts = tuple([x for x in found if x is not None]), []
+        return self._told
+
+    def __getstate__(self) -> tuple[None, dict[str, Any]]:
+        return None, {"_facts": [], "_told": self.told()}
+
+
+def _lasts(fact: Fact) -> bool:
+    """Returns whether a fact is numbers, texts and classes of torch alone, whose texts are the same at any time."""
+    value: Any = fact.value
+    match fact.kind:
+        case Kind.LEAF | Kind.NAMES | Kind.CHILDREN | Kind.LENGTH:
+            return True
+        case Kind.CLASS:
+            return value.members is None and isinstance(value.thing, type)
+        case Kind.TENSOR:
+            return value.cls.members is None and not (value.inner or value.context)
+        case Kind.VALUE | Kind.KEYS | Kind.MODE:
+            constant = value.value
+            return type(constant) in _PLAIN or type(constant) is tuple and all(type(x) in _PLAIN for x in constant)
+        case _:
+            return False
+
+
+_PLAIN = {type(None), bool, int, float, str}
 
 
 class _Writer:
@@ -90,6 +129,14 @@ class _Writer:
 
     def __init__(self) -> None:
         self._codes: dict[int, tuple[Any, str]] = {}  # with the members: an id is that of what lives
+
+    def told(self, fact: Fact) -> Fact | None:
+        """Returns a fact as text; None if it is of this process alone."""
+        try:
+            exact = self.fact(fact)
+        except Refused:  # words are all there is
+            exact = words_of(fact)
+        return None if exact is None else fact._replace(value=values.Told(words_of(fact), exact), within="")
 
     def fact(self, fact: Fact) -> str | None:
         """Writes what is so; None where that is of this process alone."""

@@ -15,8 +15,8 @@ from subclass_aot import _torch, descriptors
 from subclass_aot.call import refuse_parallel_method
 from subclass_aot.descriptors import IntermediateBase, LookedAt, Number, OutputDescriptor, PlainOutput
 from subclass_aot.errors import TraceError
-from subclass_aot.graph import Look, Recorder, messages
-from subclass_aot.meta import other_threads
+from subclass_aot.graph import REPLACED, Look, Recorder, messages
+from subclass_aot.meta import Replaced, other_threads
 from subclass_aot.missing import missing_names
 from subclass_aot.outcome import AfterForward, Leaf, OlderObjects, Outcome, read_outcome
 from subclass_aot.outputs import AliasOfLeaf, Constant, Output, Value, ViewOfBase, views_of
@@ -113,7 +113,12 @@ def run_forward(
     dtype = torch.get_default_dtype()
     # Each call sets what the function leaves, when it has run.
     with PutBack(partial(torch.set_default_dtype, dtype)), PutBack(seen.put_back_generators):
-        with _torch.plain_subclasses.classes_see_again(), unchanged_in_place(contexts), missing_names() as missed:
+        with (
+            Replaced(recorder, REPLACED),
+            _torch.plain_subclasses.classes_see_again(),
+            unchanged_in_place(contexts),
+            missing_names() as missed,
+        ):
             out = fn(*args, **kwargs)
         left = torch.get_default_dtype()
         recorder.listeners.arrays.refuse_shared(recorder)

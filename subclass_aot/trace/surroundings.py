@@ -9,9 +9,8 @@ from subclass_aot import _torch
 from subclass_aot._stack import is_raised_by_user, user_line_of
 from subclass_aot.call import parallel_modules_are_refused, reads_are_refused
 from subclass_aot.errors import MutationError, SubclassAotError
-from subclass_aot.graph import REPLACED, Recorder, conversions, drawn_in_graph, messages
+from subclass_aot.graph import Recorder, conversions, drawn_in_graph, messages
 from subclass_aot.jagged import JaggedAttention
-from subclass_aot.meta import Replaced
 from subclass_aot.symbols import unbacked_sizes
 from subclass_aot.trace.autograd_graph import without_saved_tensor_hooks
 from subclass_aot.trace.composites import COMPOSITES
@@ -68,7 +67,6 @@ def _surroundings(plan: InputPlan, recorder: Recorder) -> Iterator[None]:
     with ExitStack() as stack:
         if plan.structure:
             stack.enter_context(JaggedAttention())
-        stack.enter_context(Replaced(recorder, REPLACED))
         stack.enter_context(conversions())
         stack.enter_context(_torch.higher_order.higher_order_operators_take_anything())
         stack.enter_context(_torch.scripted.scripted_functions_write_no_memory())
