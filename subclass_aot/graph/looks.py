@@ -36,7 +36,8 @@ def call(...):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -265,6 +266,7 @@ class _Run:
         self._values: dict[fx.Node, Any] = {}
         self._done: set[fx.Node] = set()
         self._written: set[fx.Node] = set()
+        self._sharing = Counter(_memory(x) for x in inputs.values() if has_storage(x))
         self._random = self._start = random
         self._skipped: set[fx.Node] = set()
         self._lost: fx.Node | None = None  # the first that was skipped, and that draws or writes
@@ -274,11 +276,13 @@ class _Run:
             return None
         if any(communicates(n) for n in recorded.nodes if n not in self._done):
             return None  # it would run once more than on other ranks
-        written = {n for n in recorded.written if n.op == "placeholder"}
-        if not written <= self._written:  # from the start, with copies of what is written
+        newly_written = {n for n in recorded.written if n.op == "placeholder" and n not in self._written}
+        self._written |= newly_written
+        if all(map(self._can_be_copied_now, newly_written)):
+            self._values |= {node: self._copies([node])[node] for node in newly_written & self._values.keys()}
+        else:  # from the start, with copies of what is written
             self._values, self._done, self._random = {}, set(), self._start
             self._skipped, self._lost = set(), None
-            self._written |= written
         with _torch.switches.as_recorded(), drawing_from(self._random):
             if not self._values:
                 self._values.update(self._starting_values())
@@ -327,20 +331,37 @@ class _Run:
         if is_tensor and node not in alive and all(user in self._done for user in node.users):
             self._values.pop(node, None)
 
+    def _can_be_copied_now(self, node: fx.Node) -> bool:
+        """Returns whether nothing that has run gave a view of an input, or turned it, and no input shares its memory.
+
+        Else all runs again on a copy. Many optimizers write one input after the other, and read a number of each.
+        """
+        value = self._inputs[node]
+        if not has_storage(value) or self._sharing[_memory(value)] > 1:
+            return False
+        readers = [user for user in node.users if user in self._done]
+        return all(_torch.operators.is_overload(user.target) and effects_of(user.target).pure for user in readers)
+
     def _starting_values(self) -> Iterator[tuple[fx.Node, Any]]:
         """Yields the inputs. Those that share memory with one that is written share a copy of it."""
-        tensors = [x for x in self._inputs.values() if has_storage(x)]
         written = {_memory(x) for n, x in self._inputs.items() if n in self._written and has_storage(x)}
-        copies = {_memory(x): x.untyped_storage().clone() for x in tensors if _memory(x) in written}
+        copies = self._copies([n for n, x in self._inputs.items() if has_storage(x) and _memory(x) in written])
         for node, value in self._inputs.items():
-            if not isinstance(value, torch.Tensor):
-                yield node, value
-            elif has_storage(value) and _memory(value) in copies:
-                place = value.storage_offset(), value.size(), value.stride()
-                copy = torch.empty(0, dtype=value.dtype, device=value.device)
-                yield node, copy.set_(copies[_memory(value)], *place)
-            else:
-                yield node, value.data  # with a version counter of its own: the program may turn it in place
+            # Else with a version counter of its own: the program may turn it in place.
+            yield node, copies.get(node, value.data if isinstance(value, torch.Tensor) else value)
+
+    def _copies(self, nodes: Iterable[fx.Node]) -> dict[fx.Node, torch.Tensor]:
+        """Returns copies of inputs; those that share memory share that of the copies."""
+        found: dict[fx.Node, torch.Tensor] = {}
+        storages: dict[int, torch.UntypedStorage] = {}
+        for node in nodes:
+            value = self._inputs[node]
+            if _memory(value) not in storages:
+                storages[_memory(value)] = value.untyped_storage().clone()
+            copy = torch.empty(0, dtype=value.dtype, device=value.device)
+            place = value.storage_offset(), value.size(), value.stride()
+            found[node] = copy.set_(storages[_memory(value)], *place)
+        return found
 
 
 def _memory(tensor: torch.Tensor) -> int:
