@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from subclass_aot import aot_compile
-from subclass_aot.outcome import OlderObjects
+from subclass_aot.outcome import OlderObjects, older_objects
 
 
 @pytest.mark.parametrize("frozen", [False, True])
@@ -26,6 +26,27 @@ def test_what_is_older_than_a_block(frozen: bool) -> None:
         assert (gc.get_freeze_count() > 0) is frozen
     finally:
         gc.unfreeze()
+
+
+def test_the_collector_is_asked_again_once_all_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It counts what it leaves alone one by one, in each first call of a process that has frozen its heap."""
+    asked: list[int] = []
+    count = gc.get_freeze_count
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: asked.append(1) or count())
+    monkeypatch.setattr(older_objects.OlderObjects, "_users_are_left_alone", False)
+    gc.freeze()
+    try:
+        for _ in range(3):
+            with OlderObjects():
+                pass
+        assert len(asked) == 1
+    finally:
+        gc.unfreeze()
+    monkeypatch.setattr(older_objects, "_MANY", 0)
+    for _ in range(2):
+        with OlderObjects() as older:
+            assert asked in older
+    assert not older_objects.OlderObjects._users_are_left_alone and count() == 0
 
 
 def test_an_error_leaves_the_collector_as_it_was() -> None:
