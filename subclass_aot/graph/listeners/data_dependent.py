@@ -113,6 +113,7 @@ class DataDependent(GraphListener):
     def _value_now(self, recorder: Recorder, node: fx.Node) -> Any:
         """Returns the value of a node in the call that is traced."""
         alive = {leaf.meta_tag for leaf in (ref() for ref in recorder.made) if type(leaf) is MetaTensor}
+        alive.update(leaf.meta_tag for leaf, _ in recorder.listeners.assigned_data.before.values())
         constants = recorder.listeners.real_tensors.constants
         recorded = Recorded(recorder.in_order(), constants, recorder.written_nodes(), alive)
         return self.looks.value(recorded, node)  # type: ignore[union-attr]

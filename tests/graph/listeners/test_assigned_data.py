@@ -10,6 +10,7 @@ import torch
 
 from subclass_aot import TwoTensor, aot_compile
 from subclass_aot.errors import MutationError
+from subclass_aot.testing import check_compiled
 
 
 def counted(size: int = 3, dtype: torch.dtype = torch.float32, grad: bool = False) -> torch.Tensor:
@@ -166,3 +167,30 @@ def test_refused_by_name(name: str) -> None:
     with pytest.raises(MutationError, match=reason):
         aot_compile(program)(x, counted(4))
     assert x.shape == (3,)
+
+
+def doubled(x: Any) -> Any:
+    x.data = x.data * 2
+    return x
+
+
+READING: list[Callable[[Any, Any], Any]] = [
+    lambda x, y: (doubled(x).sin(), x.cos()) if y.sum() > 0 else x,
+    lambda x, y: [float(doubled(x).detach().sum()), float(x.detach().exp().sum()), x * 1],
+    lambda x, y: [doubled(x)[y > 0], x[y > 0.5], x.sin()],
+    lambda x, y: [torch.where(doubled(x) > 0.5), torch.where(x.t() > 0.5), x * 2],
+    lambda x, y: [doubled(doubled(x))[y > 0], doubled(x).nonzero(), x[y > 0]],
+    lambda x, y: [setattr(x, "data", x), x.t().nonzero(), x.t().nonzero(), x * 1][1:],
+]
+
+
+@pytest.mark.parametrize("program", range(len(READING)))
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_values_are_read_after_an_assignment_and_once_more(program: int, grad: bool, dynamic: bool | None) -> None:
+    def function(x: Any, y: Any) -> Any:
+        results = READING[program](x, y)
+        return [r for r in results if isinstance(r, torch.Tensor)], bool(x.sum() > 0), x.sum()
+
+    given = [torch.rand(2, 2, requires_grad=grad), torch.rand(2, 2)]
+    check_compiled(function, (given[0], given[1]), tries=0, dynamic=dynamic)
