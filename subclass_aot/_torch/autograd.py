@@ -289,6 +289,12 @@ def has_noted_hooks(node: Any) -> bool:
 
 _NOTED = "subclass_aot.hooks"
 
+
+def function_of(node: Any) -> type[torch.autograd.Function]:
+    """Returns the class that a program has written, of the node that torch makes for it. Only the node leads to it."""
+    return type(node)._forward_cls  # type: ignore[no-any-return]
+
+
 CLEAR_SAVED = "maybe_clear_saved_tensors"
 """The method of a `ctx` that releases what is saved for backward, unless the graph is kept. AOTAutograd calls it."""
 

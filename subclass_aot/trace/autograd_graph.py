@@ -206,32 +206,46 @@ def _reach(
     Note [Reach]
     In eager mode, autograd visits what the results that have a gradient lead to, and leaves the rest alone: a parameter
     that was not used has no gradient, and an optimizer passes it over. A compiled backward is one node for all
-    results, so what leads where stands in the signature. Zeros that an operator computes are gradients like others.
+    results, so what leads where stands in the signature. Zeros that an operator computes are gradients like others, and
+    so are those that an `autograd.Function` is given where another one gave None.
     """
     everything = (1 << len(results)) - 1
     if len(results) == 1:
         return ((0,),) * len(leaves)
     mask: dict[Any, int] = {}
+    visited: dict[Any, int] = {}  # also those that none of the gradients gets to
     for i, result in enumerate(results):
         mask[result.grad_fn] = mask.get(result.grad_fn, 0) | 1 << i
     at_leaf: dict[int, int] = {}
     hidden = 0
     for node in _in_order(results):
-        here = mask[node]
+        passed = visited.get(node, 0) | mask[node]
+        here = passed if dead_ends and _is_given_zeros(node) else mask[node]
         if _hides_what_it_reaches(node):
             hidden |= here
         variable = getattr(node, "variable", None)
         if isinstance(variable, torch.Tensor):
             at_leaf[id(variable)] = here
         for i, (function, _) in enumerate(node.next_functions):
-            if function is not None and (node, i) not in dead_ends:
-                mask[function] = mask.get(function, 0) | here
-            elif function is not None:
-                mask.setdefault(function, 0)
+            if function is not None:
+                mask[function] = mask.get(function, 0) | (0 if (node, i) in dead_ends else here)
+                if dead_ends:
+                    visited[function] = visited.get(function, 0) | passed
     own = [leaf.grad_fn for leaf in leaves]  # that of an input which the function gave one, by writing into it
     at = [at_leaf.get(id(x), 0) if node is None else mask.get(node, 0) for x, node in zip(leaves, own, strict=True)]
     reached = [(bits | hidden) & everything for bits in at]
     return tuple(tuple(i for i in range(len(results)) if bits >> i & 1) for bits in reached)
+
+
+def _is_given_zeros(node: Any) -> bool:
+    """Returns whether a node gets zeros where there is no gradient: the backward of an `autograd.Function`, unless its
+    forward has said `ctx.set_materialize_grads(False)`, which autograd does not tell.
+    """
+    if not isinstance(node, torch.autograd.function.BackwardCFunction):
+        return False
+    cls = _torch.autograd.function_of(node)
+    codes = (getattr(f, "__code__", None) for f in (cls.forward, cls.setup_context))
+    return all(code is None or "set_materialize_grads" not in code.co_names for code in codes)
 
 
 def _hides_what_it_reaches(node: Any) -> bool:

@@ -90,6 +90,61 @@ def test_which_results_each_gradient_comes_from() -> None:
     assert gradients_of(results[:1], [x], [torch.ones(3)]).reach == ((0,),)
 
 
+class Through(torch.autograd.Function):
+    """Is given zeros where there is no gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient * 3
+
+
+class OnlyWithGradient(torch.autograd.Function):
+    """Is given None where there is no gradient."""
+
+    @staticmethod
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor | None) -> torch.Tensor | None:
+        return None if gradient is None else gradient * 3
+
+
+def dead_ends(between: Any) -> list[Any]:
+    """Programs in which a gradient ends, and `between` stands behind that end."""
+    first, last = FirstOnly.apply, Through.apply
+    return [
+        lambda x, y: (first(x, s := between(y)), s),
+        lambda x, y: (first(x, (s := between(y * 2)) * 3), s + y),
+        lambda x, y: (first(x, last((s := between(y)) * 2)), s),
+        lambda x, y: (first(x, between(s := y.sin())), s),
+        lambda x, y: (first(x, s := between(y)), first(s, between(x)), s * x),
+        lambda x, y: (first(first(x, s := between(y)), between(s)), s, y * 2),
+    ]
+
+
+@pytest.mark.parametrize("between", [Through.apply, OnlyWithGradient.apply, torch.sin])
+@pytest.mark.parametrize("program", range(6))
+@pytest.mark.parametrize("used", [(0,), (1,), (0, 1)])
+def test_a_function_behind_a_dead_end(between: Any, program: int, used: tuple[int, ...]) -> None:
+    function = dead_ends(between)[program]
+    given = [[torch.full((3,), 0.5, requires_grad=True) for _ in range(2)] for _ in range(2)]
+    for called, (x, y) in zip((function, aot_compile(function)), given, strict=True):
+        out = called(x, y)
+        sum(out[i].sum() for i in used).backward()
+    for eager, ours in zip(*given, strict=True):
+        assert (eager.grad is None) == (ours.grad is None)
+        torch.testing.assert_close(ours.grad, eager.grad)
+
+
 def test_what_a_write_gave_a_history_is_reached_through_it() -> None:
     x, y = leaf() * 1, leaf()
     start = x.view_as(x)
