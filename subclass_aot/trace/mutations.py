@@ -96,21 +96,10 @@ def refuse_other_gradients(inputs: TracedInputs, before: Mapping[str, torch.Tens
             raise MutationError(messages.GRADIENT_OF_COMPUTED.format(path=path))
 
 
-def requires_grad_mutations(inputs: TracedInputs, looks: bool) -> tuple[int, ...]:
-    """Returns the positions of inputs that begin to require grad, as by `x.requires_grad_()`.
-
-    Args:
-        inputs: The inputs, after the function ran.
-        looks: Whether the function reads values: a call that is of no use is to leave no trace.
-
-    Raises:
-        MutationError: There are some, and it does.
-    """
+def requires_grad_mutations(inputs: TracedInputs) -> tuple[int, ...]:
+    """Returns the positions of inputs that begin to require grad, as by `x.requires_grad_()`, once the function ran."""
     pairs = enumerate(zip(inputs.before, inputs.traced, strict=True))
-    found = [i for i, (before, now) in pairs if is_autograd_leaf(now) and not before.requires_grad]
-    if found and looks:
-        raise MutationError(messages.BEGINS_TO_REQUIRE_GRAD.format(path=inputs.plan.paths[found[0]]))
-    return tuple(found)
+    return tuple(i for i, (before, now) in pairs if is_autograd_leaf(now) and not before.requires_grad)
 
 
 def mutations_of(

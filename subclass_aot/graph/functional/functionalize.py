@@ -230,7 +230,7 @@ class _Rewrite:
         self.recorder.listeners.annotations.given = annotations_of(node)
         if node.op == "get_attr":
             real_tensors = self.recorded.listeners.real_tensors
-            return self.recorder.listeners.real_tensors.constant(self.recorder, target, real_tensors.constants[target])
+            return self.recorder.listeners.real_tensors.constant(self.recorder, real_tensors.constants[target])
         symbols = current_symbols()
         if symbols is not None:
             symbols.repeat(node.meta.get("unbacked", []))

@@ -52,12 +52,16 @@ class RealTensors(GraphListener):
         if known is not None:
             return known[1]
         refuse_without_memory(tensor)
-        leaf = self.constant(recorder, f"_constant{len(self.constants)}", tensor.detach())
+        leaf = self.constant(recorder, tensor.detach())
         self.stand_in(tensor, leaf)
         return leaf
 
-    def constant(self, recorder: Recorder, name: str, tensor: torch.Tensor) -> MetaTensor:
-        """Returns a graph attribute that holds a real tensor."""
+    def constant(self, recorder: Recorder, tensor: torch.Tensor) -> MetaTensor:
+        """Returns a graph attribute that holds a real tensor.
+
+        Its name is new here: where a graph runs again, it may meet real tensors that it did not meet before.
+        """
+        name = f"_constant{len(self.constants)}"
         self.constants[name] = tensor
         return recorder.new_leaf(Spec.of(tensor), recorder.create("get_attr", name))
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
-from subclass_aot import MetaTensor, trace_joint
+from subclass_aot import MetaTensor, aot_compile, trace_joint
 from subclass_aot.errors import MutationError
 from subclass_aot.graph import Recorder
 from subclass_aot.meta import new_leaf
@@ -108,3 +110,52 @@ def test_values_that_only_another_backward_has_written_are_known() -> None:
     gone_backward(forward, lambda tangent: made.mul_(2))
     last, known = gone_backward(forward, lambda _: made.add_(1).sum().item())
     assert known == 9 and last.mutations
+
+
+def at(table: Tensor) -> Tensor:
+    """Those rows: what is computed in a trace where the values of the table are the same at each call."""
+    return table[torch.arange(table.shape[0])[:, None], torch.arange(3)[None]]
+
+
+def table(x: Tensor) -> Tensor:
+    return at(torch.ones(x.shape[0], 3) * 5)
+
+
+def written(x: Tensor) -> Tensor:
+    weights = torch.ones(3)
+    weights[-1] = 0.25
+    return x * weights
+
+
+def tables(x: Tensor) -> Tensor:
+    first, last = at(torch.ones(x.shape[0], 3) * 5), at(torch.full((x.shape[0], 3), 7.0))
+    return written(x * first) * torch.tensor([1.0, 2.0, 3.0]) + last
+
+
+ONCE_KNOWN: list[Callable[[Tensor], Tensor]] = [
+    lambda x: written(x) * table(x),
+    lambda x: written(x) * (at(torch.ones(x.shape[0], 3).bool()) & (x > 0)),
+    lambda x: written(table(x)) * torch.tensor([1.0, 2.0, 3.0]) * x,
+    tables,
+    lambda x: written(x.mul(table(x)).sin()).mul_(torch.tensor(3.0)),
+    lambda x: written(x).index_add(0, at(torch.ones(x.shape[0], 3).long())[:, 0], x * torch.tensor(0.5)),
+]
+
+
+@pytest.mark.parametrize("known", [lambda n: n == 2, lambda n: [1, 2, 3][n] == 3])
+@pytest.mark.parametrize("program", range(len(ONCE_KNOWN)))
+def test_a_size_that_turns_out_to_be_known(program: int, known: Callable[[int], bool]) -> None:
+    """What depends on it is known when the graph runs without writes, and was not before: more constants come."""
+
+    def function(x: Tensor) -> Tensor:
+        result = ONCE_KNOWN[program](x)
+        return result if known(x.shape[0]) else result * 0
+
+    compiled = aot_compile(function, dynamic=True)
+    given = [torch.randn(2, 3, requires_grad=True) for _ in range(2)]
+    given[1].data.copy_(given[0])
+    results = [f(x) for f, x in zip((compiled, function), given, strict=True)]
+    for result in results:
+        result.square().sum().backward()
+    torch.testing.assert_close(*results, rtol=0, atol=0)
+    torch.testing.assert_close(given[0].grad, given[1].grad)
