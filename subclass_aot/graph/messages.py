@@ -25,10 +25,6 @@ INNER_GRADIENT = """{path} is an inner tensor, and the function writes into it w
   In eager mode gradients would flow through the inner tensor, which the wrapper around it knows nothing of.
   Instead: write into the wrapper, or under `torch.no_grad()`."""
 
-BEGINS_TO_REQUIRE_GRAD = """{path} begins to require grad in a function that reads values.
-  It would require grad also where the call turns out to have other values than those that were compiled for.
-  Instead: call {path}.requires_grad_() before the compiled function."""
-
 SWITCHED_GRAD = """{path}: the function sets requires_grad of this input to False.
   That happens while tracing, not in the graph, so later calls would not repeat it.
   Instead: call {path}.requires_grad_(False) before the compiled function."""

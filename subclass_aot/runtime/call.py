@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,16 +69,14 @@ class _Writer:
         of_inputs = [mutation for mutation in self.mutations.of_inputs if mutation.input < count]
         early = [mutation for mutation in of_inputs if self.changes_first(mutation)]
         self.detach_leaves(of_inputs)
-        for mutation in of_inputs:
-            if mutation.requires_grad_mutation:
-                self.source.line(f"{self.values[mutation.input]}.requires_grad_()")
-        self.reshape(early, is_counted=False)
         ran = None
-        if self.function is None or self.convention.runs_first:
-            ran = self.run()
-            made, symints = ran.values, {desc: ran.computed[desc] for desc in self.convention.symints}
-        else:
-            made, symints = self.apply(self.function)
+        with self.beginning_to_require_grad([mutation for mutation in of_inputs if mutation.requires_grad_mutation]):
+            self.reshape(early, is_counted=False)
+            if self.function is None or self.convention.runs_first:
+                ran = self.run()
+                made, symints = ran.values, {desc: ran.computed[desc] for desc in self.convention.symints}
+            else:
+                made, symints = self.apply(self.function)
         self.reshape([mutation for mutation in of_inputs if mutation not in early])
         results = Results(self.source, self.signature, self.values, made, symints)
         if self.function is not None and ran is not None:  # see Note [Made leaves]
@@ -89,6 +87,24 @@ class _Writer:
         # Autograd makes a view again, as it is, after such a write.
         self.reshape([mutation for mutation in self.mutations.of_inputs if mutation.input >= count])
         return results.all()
+
+    @contextmanager
+    def beginning_to_require_grad(self, mutations: Sequence[InputMutation]) -> Iterator[None]:
+        """Has inputs require grad where the block runs the graph. Where a check of values fails, they do so no more:
+        another program may follow.
+        """
+        if not mutations:
+            yield
+            return
+        names = [self.values[mutation.input] for mutation in mutations]
+        with self.source.block("try:"):
+            for name in names:
+                self.source.line(f"{name}.requires_grad_()")
+            yield
+        with self.source.block("except BaseException:"):
+            for name in names:
+                self.source.line(f"{name}.requires_grad_(False)")
+            self.source.line("raise")
 
     def changes_first(self, mutation: InputMutation) -> bool:
         """Returns whether an input gets other sizes where autograd does not see it: its gradient has them, too."""

@@ -213,7 +213,7 @@ def _joint(inputs: TracedInputs, forward: Forward, backward: Backward) -> JointT
     assumptions = Assumptions(
         symbols, asserts, forward.looks, read_values, beginnings(inputs, begins_read), forward.absent
     )
-    requires_grad = requires_grad_mutations(inputs, bool(forward.looks or asserts))
+    requires_grad = requires_grad_mutations(inputs)
     mutations = with_backward(forward.mutations, inputs.plan.index_map, backward.mutated_leaves, requires_grad)
     outcome = forward.outcome
     if forward.after is not None:
