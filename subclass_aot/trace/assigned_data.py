@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
+from subclass_aot._torch.plain_subclasses import leaf_of
 from subclass_aot.descriptors import descriptor_of
 from subclass_aot.errors import MutationError
 from subclass_aot.graph import Recorder, messages
@@ -16,7 +17,7 @@ from subclass_aot.objects import AccessPath
 from subclass_aot.outcome import Change, Leaf, Outcome
 from subclass_aot.trace.inputs import TracedInputs
 
-_OTHER_OBJECT = "sees it as a view of another input, or as of a plain subclass"
+_OTHER_OBJECT = "sees it as a view of another input"
 _METADATA_MUTATED = "changes its sizes or strides in place as well"
 _VIEW = "returns a view of it, or puts one somewhere"
 
@@ -29,19 +30,19 @@ def with_assigned_data(
     Raises:
         MutationError: A call could not do that again.
     """
-    for tensor, before in recorder.listeners.assigned_data.before.values():
-        position = next((i for i, x in enumerate(inputs.traced) if x is tensor), None)
+    for leaf, before in recorder.listeners.assigned_data.before.values():
+        position = next((i for i, x in enumerate(inputs.traced) if leaf_of(x) is leaf), None)
         if position is None:
             raise _refused(_OTHER_OBJECT, str(descriptor_of(before.meta_tag)))
-        path = inputs.plan.paths[position]
+        tensor, path = inputs.traced[position], inputs.plan.paths[position]
         if any(mutated is tensor for mutated, *_ in recorder.mutations.metadata):
             raise _refused(_METADATA_MUTATED, path)
         if any(isinstance(x, torch.Tensor) and _torch.autograd.base_of(x) is tensor for x in results):
             raise _refused(_VIEW, path)
         (slot,) = inputs.plan.index_map.flat_of(position)
         inputs.leaves[slot] = before
-        holds = new_leaf(tensor.meta_spec, tensor.meta_storage)
-        holds.meta_tag = tensor.meta_tag
+        holds = new_leaf(leaf.meta_spec, leaf.meta_storage)
+        holds.meta_tag = leaf.meta_tag
         change = Change.of_memory(len(outcome.objects), path, Leaf(len(results)))
         results = [*results, holds]
         outcome = dataclasses.replace(

@@ -34,7 +34,7 @@ class AssignedData(GraphListener):
     """Knows which inputs got the memory of another tensor.
 
     Attributes:
-        before: Each such input, by its `id`, and what it was.
+        before: The leaf of each such input, by its `id`, and what it was.
     """
 
     def __init__(self) -> None:
@@ -51,13 +51,13 @@ class AssignedData(GraphListener):
         """
         if recorder.phase == "backward":
             raise _refused(_BACKWARD)
+        other = _torch.plain_subclasses.leaf_of(other)
         if not isinstance(other, MetaTensor):
             if type(other) not in (torch.Tensor, torch.nn.Parameter):
                 raise _refused(_WRAPPER.format(kind=f"the {type(other).__name__} that is assigned"))
             with _torch.dispatch.disable_current_modes():
                 other = recorder.lift(other)
-        if leaf.grad_fn is not None:
-            raise _refused(_HISTORY)
+        refuse_history(leaf)
         if leaf.meta_tag.op == "placeholder" and id(leaf) not in self.before:
             if not isinstance(descriptor_of(leaf.meta_tag), _INPUTS):
                 raise _refused(_WRAPPER.format(kind=f"{descriptor_of(leaf.meta_tag)}"))
@@ -65,6 +65,16 @@ class AssignedData(GraphListener):
             before.meta_tag = leaf.meta_tag
             self.before[id(leaf)] = leaf, before
         return other
+
+
+def refuse_history(tensor: torch.Tensor) -> None:
+    """Refuses an assignment to a tensor that autograd has computed.
+
+    Raises:
+        MutationError: It is one.
+    """
+    if tensor.grad_fn is not None:
+        raise _refused(_HISTORY)
 
 
 def _refused(what: str) -> MutationError:
