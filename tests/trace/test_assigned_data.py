@@ -13,7 +13,7 @@ from torch import nn
 import subclass_aot as sa
 from subclass_aot import aot_compile
 from subclass_aot.errors import DoubleBackwardError
-from tests.graph.listeners.test_assigned_data import counted, doubles, shares
+from tests.graph.listeners.test_assigned_data import Own, OwnParameter, counted, doubles, of, shares
 
 
 def before_and_after(x: Any, y: Any) -> Any:
@@ -35,11 +35,12 @@ def keeps_the_old(x: Any, y: Any) -> Any:
     return z * z + x
 
 
+@pytest.mark.parametrize("cls", [None, Own, OwnParameter])
 @pytest.mark.parametrize("program", [doubles, before_and_after, reads_it_later, keeps_the_old, shares])
-def test_gradients(program: Callable[..., Any]) -> None:
+def test_gradients(program: Callable[..., Any], cls: type | None) -> None:
     found = []
     for run in (program, aot_compile(program)):
-        x, y = counted(grad=True), counted(grad=program is keeps_the_old)
+        x, y = of(cls, grad=True), counted(grad=program is keeps_the_old)
         for _ in range(2):
             run(x, y).sum().backward()
         found.append([t.tolist() if t is not None else t for t in (x.detach(), x.grad, y.grad)])
@@ -162,3 +163,99 @@ def test_gradients_of_another_size_or_dtype(program: Callable[..., Any], dtype: 
                 x.grad, result = None, None  # or autograd's node of `x` lives on, and knows what it was
         found.append(told)
     assert found[0] == found[1]
+
+
+class Codes(nn.Parameter):
+    """Quantizes itself."""
+
+    def __new__(cls, data: torch.Tensor, requires_grad: bool = False) -> Codes:
+        made = torch.Tensor._make_subclass(cls, data, requires_grad)
+        made.scale = None
+        return made
+
+    def quantize(self, bits: int) -> None:
+        largest = self.data.abs().amax(1, keepdim=True)
+        self.scale = largest / (127 if bits == 8 else 7)
+        codes = (self.data / self.scale).round().to(torch.int8)
+        if bits == 4:
+            codes = ((codes[:, ::2] & 15) | (codes[:, 1::2] << 4)).to(torch.uint8).view(-1, 1)
+        self.data = codes
+
+
+class State:
+    codes: torch.Tensor | None = None
+
+
+class Quantizing(nn.Linear):
+    """Quantizes its weight where that was not done, casts its bias, and gives the weight its codes after each call."""
+
+    def __init__(self, bits: int, before: bool, size: int = 8) -> None:
+        super().__init__(size, size)
+        self.bits, self.state = bits, State()
+        self.weight = Codes(self.weight.data)
+        if before:
+            self.weight.quantize(bits)
+            self.state.codes = self.weight.data
+
+    def dense(self) -> Any:
+        codes = self.weight.data
+        if self.bits == 4:
+            pairs = codes.view(self.out_features, -1)
+            halves = torch.stack([pairs & 15, pairs >> 4], -1).view(self.out_features, -1).to(torch.int8)
+            codes = torch.where(halves > 7, halves - 16, halves)
+        return codes * self.weight.scale
+
+    def forward(self, x: Any) -> Any:
+        if self.bias.dtype != x.dtype:
+            self.bias.data = self.bias.data.to(x.dtype)
+        if self.weight.is_floating_point():
+            self.weight.quantize(self.bits)
+        if self.state.codes is None:
+            self.state.codes = self.weight.data
+        out = nn.functional.linear(x, self.dense().to(x.dtype), self.bias)
+        self.weight.data = self.state.codes
+        return out
+
+
+def quantizing(bits: int, before: bool, tied: bool) -> nn.Module:
+    torch.manual_seed(0)
+    made = nn.Sequential(Quantizing(bits, before), nn.ReLU(), Quantizing(bits, before))
+    if tied:
+        made[2].weight, made[2].state = made[0].weight, made[0].state
+    return made
+
+
+def told_of(run: Any, model: Any, grad: bool, dtype: torch.dtype) -> list[Any]:
+    """What calls give, and what the model is afterwards."""
+    told: list[Any] = []
+    for rows in (3, 3, 5):
+        x = torch.arange(rows * 8, dtype=dtype).view(rows, 8).div(7).requires_grad_(grad)
+        with torch.set_grad_enabled(grad):
+            out = run(x)
+        if grad:
+            out.sum().backward()
+        told += [out.tolist(), x.grad if x.grad is None else x.grad.tolist()]
+    for layer in (model[0], model[2]):
+        weight, codes = layer.weight, layer.state.codes
+        told += [type(weight), weight.dtype, weight.tolist(), weight.requires_grad, weight.scale.tolist()]
+        told += [codes.untyped_storage().data_ptr() == weight.untyped_storage().data_ptr(), codes.tolist()]
+        told += [layer.bias.dtype, layer.bias.tolist(), layer.bias.grad if not grad else layer.bias.grad.tolist()]
+    return told
+
+
+@pytest.mark.parametrize("door", ["aot_compile", "dynamic", "torch.compile"])
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("before", [False, True])
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.usefixtures("fresh_dynamo")
+def test_parameters_that_quantize_themselves(
+    bits: int, before: bool, tied: bool, dtype: torch.dtype, grad: bool, door: str
+) -> None:
+    model, compiled_model = quantizing(bits, before, tied), quantizing(bits, before, tied)
+    if door == "torch.compile":
+        compiled: Any = torch.compile(compiled_model, backend="subclass_aot")
+    else:
+        compiled = aot_compile(compiled_model, dynamic=door == "dynamic" or None)
+    assert told_of(compiled, compiled_model, grad, dtype) == told_of(model, model, grad, dtype)

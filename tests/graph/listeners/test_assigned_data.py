@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from subclass_aot import TwoTensor, aot_compile
 from subclass_aot.errors import MutationError
@@ -114,6 +115,48 @@ def test_as_in_eager_mode(program: Callable[..., Any], other: dict[str, Any]) ->
     assert not compiled.recompiles
 
 
+class Own(torch.Tensor):
+    """Sees functions of torch."""
+
+
+class OwnParameter(nn.Parameter):
+    """Sees none, as every parameter."""
+
+
+def of(cls: type | None, *args: Any, **kwargs: Any) -> Any:
+    """Makes a tensor of a class; of none, a dense one."""
+    values, wants_grad = counted(*args, **kwargs), kwargs.get("grad", False)
+    if cls is None:
+        return values
+    made = values.detach().as_subclass(Own) if cls is Own else OwnParameter(values.detach(), requires_grad=False)
+    return made.requires_grad_(wants_grad)
+
+
+CLASSES: list[tuple[type | None, type | None]] = [
+    (Own, None), (Own, Own), (None, Own), (OwnParameter, None), (OwnParameter, OwnParameter), (None, OwnParameter),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("other", [{}, {"size": 3, "dtype": torch.float64}])
+@pytest.mark.parametrize("classes", CLASSES)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_plain_subclasses(program: Callable[..., Any], classes: Any, other: dict[str, Any]) -> None:
+    compiled = aot_compile(program)
+    for _ in range(2):
+        found, expected = (seen(run, of(classes[0]), of(classes[1], **other)) for run in (compiled, program))
+        assert found == expected
+    assert not compiled.recompiles
+
+
+@pytest.mark.usefixtures("fresh_dynamo")
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_parameters_of_a_class_behind_dynamo(program: Callable[..., Any]) -> None:
+    compiled = torch.compile(program, backend="subclass_aot")
+    for _ in range(2):
+        found, expected = (seen(run, of(OwnParameter), of(OwnParameter)) for run in (compiled, program))
+        assert found == expected
+
+
 @pytest.mark.parametrize("dynamic", [None, True])
 @pytest.mark.parametrize("program", [doubles, shares, a_part, exchanges], ids=lambda program: program.__name__)
 def test_sizes_that_change(program: Callable[..., Any], dynamic: bool | None) -> None:
@@ -150,6 +193,7 @@ REFUSED: dict[str, tuple[Callable[[Any, Any], Any], Callable[[], Any], str]] = {
     "a view": (lambda x, y: (shares(x, y), x[:2])[1], counted, "returns a view of it"),
     "turned": (turned, counted, "changes its sizes or strides in place as well"),
     "a history": (doubles, lambda: counted(grad=True) * 1, "has a history of autograd's"),
+    "a history of a class": (doubles, lambda: of(Own, grad=True) * 1, "has a history of autograd's"),
     "in backward": (lambda x, y: InBackward.apply(x, y), lambda: counted(grad=True), "while gradients are computed"),
     "an inner tensor": (
         lambda x, y: shares(x.a, y),
