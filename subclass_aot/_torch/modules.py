@@ -27,6 +27,12 @@ recurrent_layers: tuple[Any, ...] = (torch._VF.lstm, torch._VF.gru, torch._VF.rn
 """What recurrent modules call, on packed sequences too: functions in C++ that read the sizes of steps by pointers."""
 
 
+IS_DISTRIBUTED: Final = "_distribute_module_applied"
+"""The attribute that `distribute_module`, and with it tensor parallelism, reads of a module before it cuts anything.
+Nothing public is called then. Where another torch reads none: trained fields are refused a step later, or by torch.
+"""
+
+
 def has_flat_parameters(module: torch.nn.Module) -> bool:
     """Returns whether `module` is FSDP's first version, which keeps parameters as views of one.
 

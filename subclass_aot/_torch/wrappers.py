@@ -56,6 +56,13 @@ def says_nothing_of_parts(tensor: torch.Tensor) -> bool:
 is_opaque_value: Callable[[object], bool] = torch._library.opaque_object.is_opaque_value
 """Whether a value that is no tensor may stand among inner tensors, as the mesh of a `DTensor`. No public test."""
 
+
+def is_distributed(value: object) -> bool:
+    """Returns whether a value is a `DTensor`, whose module is slow to import; what was not imported cannot be one."""
+    module: Any = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(value, module.DTensor)
+
+
 _MADE_BY_TRACES = torch._subclasses.fake_tensor.FakeTensor, torch._subclasses.functional_tensor.FunctionalTensor
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
+from subclass_aot import _torch
 from subclass_aot.errors import StateDictError
-from subclass_aot.files.leaves import State, is_distributed, is_wrapper, memory_of, state_of
+from subclass_aot.files.leaves import State, is_wrapper, memory_of, state_of
 
 
 def dense_state_dict(state: State) -> dict[str, Any]:
@@ -43,7 +44,7 @@ def dense_state_dict(state: State) -> dict[str, Any]:
 
 def _plain(value: Any, place: str) -> torch.Tensor:
     while is_wrapper(value):
-        local = value.to_local() if is_distributed(value) else value
+        local = value.to_local() if _torch.wrappers.is_distributed(value) else value
         if not hasattr(local, "to_plain"):
             raise StateDictError(
                 f"{place} is a {type(local).__name__}, which has no to_plain to say which dense tensor it stands for. "
@@ -61,7 +62,7 @@ def _same(wrapper: Any) -> Hashable:
     """Returns a key that is equal for wrappers that are the same memory and are read in the same way."""
     if not is_wrapper(wrapper):
         return memory_of(wrapper)
-    if is_distributed(wrapper):
+    if _torch.wrappers.is_distributed(wrapper):
         return _same(wrapper.to_local()), wrapper.placements, wrapper.shape
     names, context = wrapper.__tensor_flatten__()
     inner = tuple((name, _same(getattr(wrapper, name))) for name in names)

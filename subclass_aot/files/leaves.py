@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Hashable, Mapping
 from typing import Any
 
@@ -44,13 +43,7 @@ def is_wrapper(value: object) -> bool:
     """
     if not _torch.wrappers.is_traceable_wrapper_subclass(value) or _torch.wrappers.is_jagged(type(value)):
         return False
-    return is_wrapper(value.to_local()) if is_distributed(value) else True  # type: ignore[attr-defined]
-
-
-def is_distributed(value: object) -> bool:
-    """Returns whether a value is a `DTensor`."""
-    module: Any = sys.modules.get("torch.distributed.tensor")
-    return module is not None and isinstance(value, module.DTensor)
+    return is_wrapper(value.to_local()) if _torch.wrappers.is_distributed(value) else True  # type: ignore[attr-defined]
 
 
 def parts_of(value: torch.Tensor, place: str = "") -> Any:
@@ -63,7 +56,7 @@ def parts_of(value: torch.Tensor, place: str = "") -> Any:
     Raises:
         StateDictError: It cannot be unwrapped.
     """
-    if not is_distributed(value):
+    if not _torch.wrappers.is_distributed(value):
         return value
     try:
         return of_distributed(value, place)  # type: ignore[arg-type]

@@ -8,12 +8,13 @@ from typing import Any
 
 import torch
 
+from subclass_aot import _torch
 from subclass_aot._stack import pass_on_interruption
 from subclass_aot.declaration import Declaration
 from subclass_aot.errors import StateDictError
 from subclass_aot.files.classes import Classes, KnownClasses
 from subclass_aot.files.context import from_json, refusals
-from subclass_aot.files.leaves import State, is_distributed, is_wrapper, memory_of, parts_of, state_of
+from subclass_aot.files.leaves import State, is_wrapper, memory_of, parts_of, state_of
 from subclass_aot.files.like import wrap_like
 from subclass_aot.files.strides import with_stride
 from subclass_aot.files.unwrap import KEY, VERSION
@@ -93,15 +94,15 @@ def _wrapped(entries: Mapping[str, Any], flat: dict[str, Any], known: KnownClass
 
 def _placed(wrapper: torch.Tensor, like: Any) -> Any:
     """Returns a wrapper of distributed tensors as what `like` is: a distributed tensor of wrappers, perhaps."""
-    if not is_distributed(like) or is_distributed(wrapper):
+    if not _torch.wrappers.is_distributed(like) or _torch.wrappers.is_distributed(wrapper):
         return wrapper
     return within_distributed(wrapper, like) if _is_in_parts(wrapper) else wrapper
 
 
 def _is_in_parts(wrapper: torch.Tensor) -> bool:
     """Returns whether an inner tensor is a distributed one."""
-    if is_distributed(wrapper) or not is_wrapper(wrapper):
-        return is_distributed(wrapper)
+    if _torch.wrappers.is_distributed(wrapper) or not is_wrapper(wrapper):
+        return _torch.wrappers.is_distributed(wrapper)
     flat: Any = wrapper
     return any(_is_in_parts(getattr(wrapper, name)) for name in flat.__tensor_flatten__()[0])
 

@@ -277,7 +277,8 @@ def _version_bumps(
     moved = dict.fromkeys(in_graph)
     if metadata_mutated:  # a tensor with mutated metadata may be a view of any input, and counts on it
         moved |= dict.fromkeys(range(len(inputs.traced)))
-    moved |= dict.fromkeys(i for i, traced in enumerate(inputs.traced) if id(_torch.plain_subclasses.leaf_of(traced)) in assigned)
+    leaves = [_torch.plain_subclasses.leaf_of(traced) for traced in inputs.traced]
+    moved |= dict.fromkeys(i for i, leaf in enumerate(leaves) if id(leaf) in assigned)
     found: dict[int, tuple[str, ...]] = {}
     for i in dict.fromkeys([*moved, *under_autograd]):
         before, now = inputs.before[i].versions, versions(inputs.traced[i], inputs.plan.flatten.metas[i])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch.nn.utils import parametrize
 
 from subclass_aot import _torch
 from subclass_aot.declaration import Declaration
+from subclass_aot.errors import ShardingError
 from subclass_aot.wrapper.declare.construct import inner_tensors
 from subclass_aot.wrapper.declare.gradients import construct
 
@@ -18,6 +20,10 @@ _NO_WRAPPER = """train_fields: {name} of this {module} is {what}, and not a para
 
 _NO_FIELD = """train_fields: {field!r} is no field of the {cls} `{name}` that can be trained.
   Those that can: {fields}."""
+
+_CUT_ALONE = """Tensor parallelism cannot cut the {cls} that is `{name}` of a {module}.
+  why: train_fields made parameters of its fields, and each would be cut by itself.
+  Instead: torch.distributed.fsdp.fully_shard (FSDP2), which brings the fields together before they are used."""
 
 
 def train_fields(module: nn.Module, name: str, *fields: str) -> None:
@@ -64,6 +70,9 @@ def train_fields(module: nn.Module, name: str, *fields: str) -> None:
     originals: Any = module.parametrizations[name]  # type: ignore[index]
     for i, each in enumerate(inner):
         getattr(originals, f"original{i}").requires_grad_(trainable.get(each) in fields)
+    made: Any = type(module)  # by torch, for this module alone
+    made.register_parameter = _registering(made)
+    setattr(made, _torch.modules.IS_DISTRIBUTED, _RefusedToTensorParallelism())
 
 
 class _OfFields(nn.Module):
@@ -83,3 +92,31 @@ class _OfFields(nn.Module):
     def right_inverse(self, wrapper: Any) -> tuple[torch.Tensor, ...]:
         """Returns the inner tensors of a wrapper."""
         return tuple(inner_tensors(wrapper).values())
+
+
+class _RefusedToTensorParallelism:
+    """The attribute that torch reads of a module before tensor parallelism cuts its parameters."""
+
+    def __get__(self, module: Any, cls: type) -> Any:
+        if module is not None:
+            _refuse_to_cut(module)
+        raise AttributeError(_torch.modules.IS_DISTRIBUTED)
+
+
+def _registering(made: type[nn.Module]) -> Callable[..., None]:
+    """Returns what does as `Module.register_parameter` of a class does, for all but a parameter that was cut."""
+
+    def register_parameter(self: nn.Module, name: str, param: nn.Parameter | None) -> None:
+        if _torch.wrappers.is_distributed(param):
+            _refuse_to_cut(self)
+        super(made, self).register_parameter(name, param)
+
+    return register_parameter
+
+
+def _refuse_to_cut(module: nn.Module) -> None:
+    for name, made_by in getattr(module, "parametrizations", {}).items():
+        for each in made_by:
+            if isinstance(each, _OfFields):
+                cls = parametrize.type_before_parametrizations(module)
+                raise ShardingError(_CUT_ALONE.format(cls=each.cls.__name__, name=name, module=cls.__name__))

@@ -18,7 +18,6 @@ from subclass_aot import _torch
 from subclass_aot.graph.listeners.assigned_data import refuse_history
 from subclass_aot.graph.recorder import Recorder
 from subclass_aot.meta import MetaTensor, texts
-from subclass_aot.meta.tensor import in_front_of
 from subclass_aot.put_back import PutBack
 
 _aten = torch.ops.aten
@@ -100,7 +99,7 @@ def _data_replaced(recorder: Recorder, tensor: Any, value: torch.Tensor) -> Any:
     with _torch.dispatch.disable_torch_function():
         refuse_history(tensor)  # the leaf has none: autograd sees the front
         leaf.data = _torch.plain_subclasses.leaf_of(value)
-        _tensor.data.__set__(tensor, in_front_of(leaf, type(tensor)))
+        _tensor.data.__set__(tensor, _torch.plain_subclasses.as_class(leaf, type(tensor)))
     return None
 
 

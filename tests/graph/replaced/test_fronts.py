@@ -56,15 +56,6 @@ def test_a_program_may_look_at_values(cls: Any, call: Any) -> None:
             assert not difference(program(x), run(program, x))
 
 
-def test_data_is_not_replaced() -> None:
-    def program(x: Any) -> Any:
-        x.data = torch.ones(3, 4)
-        return x + 1
-
-    with pytest.raises(SubclassAotError, match="(?s)assigns to `.data`.*as of a plain subclass"):
-        run(program, of_class(Tag, False))
-
-
 def test_they_say_their_class() -> None:
     found: list[str] = []
     x = of_class(Tag, False)
