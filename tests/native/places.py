@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any, get_args
 
 import pytest
 
 from subclass_aot import hooks
-from subclass_aot._native import put_in_place
+from subclass_aot._native import accelerator, put_in_place
 from subclass_aot._native.accelerated import Part
 
 NAMES = [name for name, value in vars(hooks).items() if not name.startswith("_") and name in hooks.__annotations__]
@@ -26,4 +27,29 @@ def run_natively(monkeypatch: pytest.MonkeyPatch, module: ModuleType | Any, *par
         monkeypatch.setattr(hooks, name, getattr(hooks, name))
     for part in get_args(Part):
         if part != "exact":
-            put_in_place(part, module if not parts or part in parts else None)
+            runs = module is not None and (not parts or part in parts)
+            put_in_place(part, module if runs else None)
+            if part in ("kernels", "leaves") and accelerator(part) is not None:
+                monkeypatch.setattr(InDispatcher(part), "is_on", runs)
+
+
+class InDispatcher:
+    """A part of the accelerator that is in the dispatcher from the start of the process, and stays there.
+
+    Args:
+        part: `"kernels"` or `"leaves"`.
+    """
+
+    def __init__(self, part: Part) -> None:
+        self._switch: Callable[[bool], bool] = getattr(accelerator(part), f"switch_{part}")
+
+    @property
+    def is_on(self) -> bool:
+        """Whether it serves operators, and does not hand all of them to Python."""
+        is_on = self._switch(True)
+        self._switch(is_on)
+        return is_on
+
+    @is_on.setter
+    def is_on(self, value: bool) -> None:
+        self._switch(value)
