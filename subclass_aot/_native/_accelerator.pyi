@@ -16,9 +16,13 @@ class Accepted:
 
     Args:
         otherwise: Takes the result, the arguments and the keyword arguments, and says what is wrong; "" for nothing.
-        cls: A class of whose wrappers Python and C++ see the same metadata; others are asked about, dense ones not.
+        wrapper: A class. Wrappers of others are asked about each time, dense tensors not.
+        is_plain: Takes that class, and says whether Python and C++ see the same metadata of its wrappers; it is called
+            again when the class, or a base of it, has changed.
     """
-    def __new__(cls, otherwise: Callable[..., str], wrapper: type[torch.Tensor] | None) -> Accepted: ...
+    def __new__(
+        cls, otherwise: Callable[..., str], wrapper: type[torch.Tensor] | None, is_plain: Callable[[Any], bool]
+    ) -> Accepted: ...
     def __call__(self, out: object, args: tuple[object, ...], kwargs: dict[str, object], /) -> str: ...
 
 class Recipe:

@@ -12,6 +12,7 @@ import torch
 
 from subclass_aot import Int8Weight, TwoTensor, _native
 from subclass_aot.wrapper import WrapperTensor
+from subclass_aot.wrapper.serve import kernels
 from subclass_aot.wrapper.serve.expected_results import ExpectedResults
 from tests.native.both_ways import in_threads
 
@@ -29,7 +30,7 @@ class Asked:
 
     def __init__(self, func: Any, cls: Any = None) -> None:
         self.times, self.expected = 0, ExpectedResults(func)
-        self.accepted = accelerator.Accepted(self.ask, cls)
+        self.accepted = accelerator.Accepted(self.ask, cls, kernels.is_read_plainly)
 
     def ask(self, out: Any, args: Any, kwargs: Any) -> str:
         self.times += 1
@@ -114,9 +115,9 @@ def test_wrappers_of_the_class_and_others() -> None:
         assert check.times == asked
         assert check(torch.ones(2, 8), torch.ones(2, 4).half(), weight.t()) == ""  # refused on "meta": anything will do
     with pytest.raises(TypeError, match="a class of wrappers"):
-        accelerator.Accepted(print, int)
+        accelerator.Accepted(print, int, kernels.is_read_plainly)
     with pytest.raises(TypeError, match="a result, a tuple and a dict"):
-        accelerator.Accepted(print, None)(1, 2)
+        accelerator.Accepted(print, None, kernels.is_read_plainly)(1, 2)
 
 
 def test_a_class_that_shows_other_sizes_later() -> None:
@@ -127,6 +128,31 @@ def test_a_class_that_shows_other_sizes_later() -> None:
     assert check(torch.ones(2), x) == "" and check.times == 1
     Shown.shape = property(lambda self: torch.Size([2]))  # type: ignore[assignment, misc]
     assert check(torch.ones(2), x) == "" and check.times == 3  # both times
+
+
+def test_a_class_that_has_changed_is_looked_at_once_more() -> None:
+    """As every trace changes `Tensor`, whose classes all have another version then."""
+
+    class Shown(WrapperTensor, fallback="each"):
+        only: torch.Tensor
+
+    check, x = Asked(aten.neg.default, Shown), Shown(torch.ones(2))
+    assert check(torch.ones(2), x) == "" and check.times == 1
+    for changed in (Shown, torch.Tensor):
+        changed.told = 1  # type: ignore[union-attr]
+        del changed.told  # type: ignore[union-attr]
+        assert check(torch.ones(2), x) == "" and check.times == 1
+
+
+def test_a_cache_is_left_alone_for_a_while_and_not_for_good() -> None:
+    check = Asked(aten.neg.default)
+    for n in range(400):
+        assert check.accepted(torch.ones(n), (torch.ones(n),), {}) == ""
+    out, args = torch.ones(2), (torch.ones(2),)
+    for _ in range(5000):
+        assert check.accepted(out, args, {}) == ""
+    before = check.times
+    assert check(out, *args) == "" and check.times == before
 
 
 def test_more_than_is_cached() -> None:
@@ -142,7 +168,7 @@ def test_errors_and_threads_and_memory() -> None:
 
     for _ in range(2):
         with pytest.raises(KeyError, match="mine"):
-            accelerator.Accepted(fail, None)(torch.ones(1), (torch.ones(1),), {})
+            accelerator.Accepted(fail, None, None)(torch.ones(1), (torch.ones(1),), {})
     check = Asked(aten.neg.default)
     in_threads(lambda: [check(torch.ones(n % 40), torch.ones(n % 40)) for n in range(300)])
 
@@ -151,7 +177,7 @@ def test_errors_and_threads_and_memory() -> None:
             return ""
 
     held = Held()
-    held.cycle = accelerator.Accepted(held, None)  # type: ignore[attr-defined]
+    held.cycle = accelerator.Accepted(held, None, None)  # type: ignore[attr-defined]
     gone = weakref.ref(held)
     del held
     gc.collect()

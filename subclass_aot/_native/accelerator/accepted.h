@@ -14,29 +14,30 @@ namespace subclass_aot {
 struct Accepted {
   using Key = c10::SmallVector<int64_t, 64>;
   static constexpr size_t MOST = 32;
-  static constexpr int64_t ENOUGH = 256;
 
   Ref otherwise;
-  Ref cls; // a class of wrappers whose metadata is what C++ sees
-  unsigned int version = 0; // the class as it was then
+  Ref cls; // a class of wrappers
+  Ref is_plain; // (class) -> whether the metadata of its wrappers is what C++ sees
+  bool plain = false; // what that said
+  unsigned int version = 0; // of which version of the class
   Ref nothing;
   std::vector<Key> known;
-  int64_t asked = 0, found = 0;
+  Patience patience;
 
   Ref call(PyObject* const* args, size_t count) {
     TORCH_CHECK_TYPE(count == 3 && PyTuple_Check(args[1]), "a check takes a result, a tuple and a dict");
     Key key;
-    if (asked >= ENOUGH + 4 * found || !read(args[0], args[1], args[2], key)) {
+    if (!patience.lasts() || !read(args[0], args[1], args[2], key)) {
       return checked(PyObject_Vectorcall(otherwise.get(), args, count, nullptr));
     }
     for (size_t i = 0; i < known.size(); i++) {
       if (known[i] == key) {
-        found++;
+        patience.note(true);
         std::rotate(known.begin(), known.begin() + i, known.begin() + i + 1);
         return Ref::of(nothing.get());
       }
     }
-    asked++;
+    patience.note(false);
     Ref answer = checked(PyObject_Vectorcall(otherwise.get(), args, count, nullptr));
     if (PyUnicode_CheckExact(answer.get()) && PyUnicode_GET_LENGTH(answer.get()) == 0) {
       if (known.size() >= MOST) {
@@ -48,7 +49,7 @@ struct Accepted {
   }
 
   // The metadata of a call; false where numbers do not say it.
-  bool read(PyObject* out, PyObject* args, PyObject* kwargs, Key& key) const {
+  bool read(PyObject* out, PyObject* args, PyObject* kwargs, Key& key) {
     if (!PyDict_Check(kwargs) || PyDict_GET_SIZE(kwargs) != 0 || !add_tensor(out, key)) {
       return false;
     }
@@ -61,12 +62,26 @@ struct Accepted {
     return true;
   }
 
-  bool add_tensor(PyObject* value, Key& key) const {
-    if (!THPVariable_CheckExact(value)) {
-      auto* type = Py_TYPE(value);
-      if (reinterpret_cast<PyObject*>(type) != cls.get() || version == 0 || type->tp_version_tag != version) {
-        return false;
-      }
+  // Whether a class is the one whose wrappers may be read here: Python is asked again when it, or a base, has changed.
+  bool may_read(PyTypeObject* type) {
+    if (reinterpret_cast<PyObject*>(type) != cls.get()) {
+      return false;
+    }
+    if (type->tp_version_tag == 0) {
+      static PyObject* name = PyUnicode_InternFromString("shape");
+      _PyType_Lookup(type, name); // which gives it a version
+    }
+    auto now = type->tp_version_tag;
+    if (now != version && now != 0) {
+      plain = kept(PyObject_CallOneArg(is_plain.get(), cls.get())).get() == Py_True;
+      version = now;
+    }
+    return plain && now != 0;
+  }
+
+  bool add_tensor(PyObject* value, Key& key) {
+    if (!THPVariable_CheckExact(value) && !may_read(Py_TYPE(value))) {
+      return false;
     }
     auto* impl = tensor_of(value).unsafeGetTensorImpl();
     if (impl->key_set().has_any(STRANGE) || impl->has_symbolic_sizes_strides() || impl->is_nested() ||
@@ -117,13 +132,14 @@ struct Accepted {
 
   int visit(visitproc visit, void* arg) const {
     Py_VISIT(cls.get());
+    Py_VISIT(is_plain.get());
     return otherwise.visit(visit, arg);
   }
 
-  // Accepted(otherwise, cls): see `_accelerator.pyi`.
+  // Accepted(otherwise, cls, is_plain): see `_accelerator.pyi`.
   static std::unique_ptr<Accepted> make(PyObject* args) {
-    PyObject *otherwise, *cls;
-    parsed(PyArg_ParseTuple(args, "OO:Accepted", &otherwise, &cls));
+    PyObject *otherwise, *cls, *is_plain;
+    parsed(PyArg_ParseTuple(args, "OOO:Accepted", &otherwise, &cls, &is_plain));
     bool is_class = PyType_Check(cls) &&
         PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(cls), reinterpret_cast<PyTypeObject*>(THPVariableClass));
     TORCH_CHECK_TYPE(cls == Py_None || is_class, "a class of wrappers is a class of tensors");
@@ -131,11 +147,8 @@ struct Accepted {
     accepted->otherwise = Ref::of(otherwise);
     accepted->nothing = checked(PyUnicode_FromString(""));
     if (is_class) {
-      static PyObject* name = PyUnicode_InternFromString("shape");
-      auto* type = reinterpret_cast<PyTypeObject*>(cls);
-      _PyType_Lookup(type, name); // which gives it a version, if it has none
       accepted->cls = Ref::of(cls);
-      accepted->version = type->tp_version_tag;
+      accepted->is_plain = Ref::of(is_plain);
     }
     return accepted;
   }

@@ -144,6 +144,30 @@ class Filling {
 };
 
 // Throws what Python raised, where arguments are not what they should be.
+// Whether a cache is worth looking into. One that seldom has what is looked for is left alone for a while, and not for
+// good: what came before says nothing of what comes later.
+class Patience {
+ public:
+  bool lasts() {
+    if (missed_ < ENOUGH + 4 * found_) {
+      return true;
+    }
+    if (++left_alone_ < LATER) {
+      return false;
+    }
+    missed_ = found_ = left_alone_ = 0;
+    return true;
+  }
+
+  void note(bool found) {
+    (found ? found_ : missed_)++;
+  }
+
+ private:
+  static constexpr int64_t ENOUGH = 256, LATER = 4096;
+  int64_t missed_ = 0, found_ = 0, left_alone_ = 0;
+};
+
 inline void parsed(int good) {
   if (!good) {
     throw python_error();

@@ -54,7 +54,7 @@ class OuterCache {
       version_ = cls->tp_version_tag;
       auto last = std::exchange(known_, {}); // what its going sets off finds a whole table
     }
-    return version_ != 0 && asked_ < ENOUGH + 4 * found_;
+    return version_ != 0 && patience_.lasts();
   }
 
   // Whether nothing is known of this version of the class: not even whether what its rule says may be cached.
@@ -69,14 +69,14 @@ class OuterCache {
   const OuterMetadata* find(const MetadataKey& key) {
     for (size_t i = 0; i < known_.size(); i++) {
       if (is(known_[i], key)) {
-        found_++;
+        patience_.note(true);
         if (i > 0) { // the last ones to be looked for are the first to be found
           std::rotate(known_.begin(), known_.begin() + i, known_.begin() + i + 1);
         }
         return &known_.front().metadata;
       }
     }
-    asked_++;
+    patience_.note(false);
     return nullptr;
   }
 
@@ -120,10 +120,9 @@ class OuterCache {
   }
 
   static constexpr size_t MOST = 32;
-  static constexpr int64_t ENOUGH = 256;
   std::vector<Known> known_;
   unsigned int version_ = 0;
-  int64_t asked_ = 0, found_ = 0;
+  Patience patience_;
 };
 
 } // namespace subclass_aot

@@ -96,7 +96,7 @@ def _mismatch_of(cls: type[WrapperTensor], func: Operator, is_new: bool) -> Call
         mismatch = functools.partial(_mismatch_or_old, mismatch)
     if hooks.kernels is None:
         return mismatch
-    accepted: Callable[..., str] = hooks.kernels.Accepted(mismatch, cls if kernels.is_read_plainly(cls) else None)
+    accepted: Callable[..., str] = hooks.kernels.Accepted(mismatch, cls, kernels.is_read_plainly)
     return accepted
 
 

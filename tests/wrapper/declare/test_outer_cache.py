@@ -195,6 +195,22 @@ def test_the_rule_is_not_asked_again_and_again() -> None:
 
 
 @needs_kernels
+def test_a_class_that_changed_often_is_cached_again() -> None:
+    """Each trace changes `Tensor`, whose classes all have another version then."""
+
+    class Fresh(Int8Weight):
+        pass
+
+    weight = Fresh.from_float(torch.randn(4, 8))
+    for n in range(400):
+        Fresh.note = n  # type: ignore[attr-defined]
+        weight.t()
+    for _ in range(5000):
+        weight.t()
+    assert not times_asked(weight.t)
+
+
+@needs_kernels
 def test_a_rule_that_comes_to_read_more() -> None:
     global times
     cls = with_rule(ALONE["another dtype"])
