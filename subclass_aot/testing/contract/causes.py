@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -55,6 +56,9 @@ _READERS = ("read", "forward", "backward")
 
 _MOST_HELPERS = 3
 
+_FOR_ALL = ("__torch_dispatch__", "__torch_function__")
+"""What serves all operators: of these a line is to blame, since each of them runs in all that is tried."""
+
 _WEAK = 0.5
 """What is less suspicious runs in too much that is right: it is no cause beside another one."""
 
@@ -96,13 +100,15 @@ def causes_of(trial: Trial, findings: Sequence[Finding]) -> list[Cause]:
             left = [each for each in left if each not in mine]
             found.append(Cause(min((about[each] for each in mine), key=len), tuple(mine)))
     for place, cause in enumerate(found):
-        ran = [each for each in left if _is_explained(cause, runs.get(each, []), _all(runs, left), kept)]
+        ran = [each for each in left if _is_explained(cause, each, runs.get(each, []), _all(runs, left), kept)]
         left = [each for each in left if each not in ran]
         found[place] = Cause(cause.methods, (*cause.findings, *ran))
+    aside = _raised_without(left, runs)
+    left = [each for each in left if each not in aside]
     while left:
         ranked = suspects([*_all(runs, left), *kept])
         strong = [(method, much) for method, much in ranked if much >= _WEAK or not found]
-        mine = [each for each in left if strong and any(strong[0][0] in run.methods for run in runs.get(each, []))]
+        mine = [each for each in left if strong and any(_ran_in(strong[0][0], run) for run in runs.get(each, []))]
         if not mine:
             break
         left = [each for each in left if each not in mine]
@@ -111,7 +117,8 @@ def causes_of(trial: Trial, findings: Sequence[Finding]) -> list[Cause]:
         unseen = [each for each in left if not runs.get(each)]
         left = [each for each in left if each not in unseen]
         found[0] = Cause(found[0].methods, (*found[0].findings, *unseen))
-    return [_with_helpers(cause, calls) for cause in found] + [Cause((), (each,)) for each in left]
+    by_rule = [(each, _rule_of(runs.get(each, []), kept)) for each in left] + [(each, None) for each in aside]
+    return [*(_with_helpers(cause, calls) for cause in found), *_alike(by_rule)]
 
 
 def _with_helpers(cause: Cause, calls: Collection[tuple[Method, Method]]) -> Cause:
@@ -182,10 +189,54 @@ def _all(runs: dict[Finding, list[Run]], findings: Iterable[Finding]) -> list[Ru
     return [run for finding in findings for run in runs.get(finding, [])]
 
 
-def _is_explained(cause: Cause, mine: Sequence[Run], broken: Sequence[Run], kept: Sequence[Run]) -> bool:
+def _raised_without(findings: Sequence[Finding], runs: dict[Finding, list[Run]]) -> list[Finding]:
+    """Returns findings of an error that is raised, too, where nothing of the class runs but its protocol."""
+    alone = {
+        _what_it_says(each)
+        for each in findings
+        if runs.get(each) and all(method.name in PROTOCOL for run in runs[each] for method in run.methods)
+    }
+    return [each for each in findings if each.verdict == "raises" and _what_it_says(each) in alone]
+
+
+def _rule_of(mine: Sequence[Run], kept: Sequence[Run]) -> Method | None:
+    """Returns the most suspicious rule that ran in what is broken; None if none did."""
+    return next((method for method, _ in suspects([*mine, *kept]) if method.kind == "rule"), None)
+
+
+def _alike(findings: Iterable[tuple[Finding, Method | None]]) -> list[Cause]:
+    """Returns causes of findings that are left, each with the rule that ran; of those that say the same, one."""
+    found: dict[tuple[object, Method | None], list[Finding]] = {}
+    for finding, rule in findings:
+        found.setdefault((_what_it_says(finding), rule), []).append(finding)
+    return [Cause((rule,) if rule else (), tuple(mine)) for (_, rule), mine in found.items()]
+
+
+def _what_it_says(finding: Finding) -> object:
+    """Returns the error that was raised, or the clause with what differed; without numbers and what was tried."""
+    said = re.sub(
+        r"\[[^]]*\]|\([^)]*\)|[-+.\d]*\d(e[-+]?\d+)?", "#", finding.why.splitlines()[0] if finding.why else ""
+    )
+    error = re.search(r"\b[A-Z]\w*(Error|Exception): .*", said)
+    if error is not None:
+        return error[0]
+    clause = finding.clause
+    return clause.number, said.rpartition(": ")[2] if said.startswith(clause.name[:3]) else said
+
+
+def _ran_in(method: Method, run: Run) -> bool:
+    """Returns whether a method ran; of what serves all operators, whether its suspicious line did."""
+    return (method, method.suspicious) in run.lines if method.name in _FOR_ALL else method in run.methods
+
+
+def _is_explained(
+    cause: Cause, finding: Finding, mine: Sequence[Run], broken: Sequence[Run], kept: Sequence[Run]
+) -> bool:
     """Returns whether a method of a cause ran in what is broken, and nothing that is more suspicious."""
     if not mine:
         return False
+    if any(method.name in _FOR_ALL for method in cause.methods) and not any(each.suspicious for each in cause.methods):
+        return _what_it_says(finding) in map(_what_it_says, cause.findings)
     ranked = dict(suspects([*broken, *kept]))
     ran = {method for run in mine for method in run.methods}
     most = max((ranked[method] for method in ran), default=0.0)

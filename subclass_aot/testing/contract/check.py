@@ -32,7 +32,7 @@ from subclass_aot.testing.contract.causes import causes_of
 from subclass_aot.testing.contract.clause import Clause, is_fault, settled
 from subclass_aot.testing.contract.finding import Finding
 from subclass_aot.testing.contract.report import Report
-from subclass_aot.testing.contract.trial import Make, Reading, Trial
+from subclass_aot.testing.contract.trial import Make, Reading, Trial, Values
 
 Expected = Mapping[tuple[int, str], str]
 
@@ -64,6 +64,8 @@ class CheckSubclass:
         quick: Whether to leave out what compiles and what starts processes, and to draw calls of those operators alone
             that the class has rules for: for use while a class is written.
         tell: Called with what is tried next, before each clause: how far it is.
+        values: Of a class that holds only some values: a function of a tensor of the class and of values that were
+            drawn, of its size and dtype. It gives dense values that the class holds, to write in their place.
 
     Returns:
         A `Report`. `report.broken` is what to mend; `print(report)` says what differed, and by how much;
@@ -71,7 +73,8 @@ class CheckSubclass:
 
     Raises:
         TypeError: What `make` gives is no traceable wrapper subclass.
-        ValueError: `make` gives other values each time, or there is no clause that `only` or `expected` names.
+        ValueError: `make` gives other values each time; there is no clause that `only` or `expected` names; or what
+            `values` gives has another size.
         ImportError: `make` has parameters to vary, and there is no hypothesis, which draws their values.
 
     >>> from subclass_aot import TwoTensor
@@ -88,11 +91,12 @@ class CheckSubclass:
         expected: Expected | None = None,
         quick: bool = False,
         tell: Callable[[str], object] | None = None,
+        values: Values | None = None,
     ) -> Report:
         expected = expected or {}
         clauses = [clause for clause in _chosen(only, expected) if clause.is_quick or not quick]
         with _aside():
-            trial = Trial(make, readings, quick)
+            trial = Trial(make, readings, quick, values)
             findings = []
             for number, clause in enumerate(clauses):
                 if tell is not None:
@@ -108,6 +112,7 @@ class CheckSubclass:
         readings: Sequence[Reading] | None = None,
         only: Collection[int] | None = None,
         expected: Expected | None = None,
+        values: Values | None = None,
     ) -> Callable[[Callable[..., None]], Callable[..., None]]:
         """Makes a test of pytest one case for each clause, which it gets as `case`, a function without parameters.
 
@@ -116,6 +121,7 @@ class CheckSubclass:
             readings: What a tensor means.
             only: The numbers of the clauses to try.
             expected: Reasons for clauses that are not kept.
+            values: What a class that holds only some values is given.
 
         Returns:
             A decorator. The test calls `case()`, which raises `ContractError` where the class must be mended.
@@ -126,7 +132,7 @@ class CheckSubclass:
 
         @functools.cache
         def trial() -> Trial:
-            return Trial(make, readings)
+            return Trial(make, readings, values=values)
 
         def case(clause: Clause) -> Callable[[], None]:
             def run() -> None:

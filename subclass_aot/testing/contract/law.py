@@ -7,6 +7,9 @@ values that are drawn. That is no further off than zeros would be, as it is wher
 coarser than that: not zeros, equal values, one sign, outliers, large or small numbers. And what was rounded once
 stays: written again it is the same, and so is what the tensor held before. Thus a class that loses half of all values
 is right, and one whose product is off by a hundredth is not.
+
+Some classes hold only some values, such as a base and one bit beside each of its elements. Their author says which:
+`values=` of `check_subclass` gives them in the place of all values that are drawn, and they are not rounded.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot._stack import first_line, pass_on_interruption
+from subclass_aot.declaration import Declaration
 from subclass_aot.testing.contract.blame import slip_of
 from subclass_aot.testing.contract.clause import Clauses
 from subclass_aot.testing.contract.trial import (
@@ -161,8 +165,9 @@ def _no_further_off_than_zeros(trial: Trial, own: torch.Tensor) -> None:
         raise DoesNotApply("it means several tensors, and values are written into all")
     off = length = 0.0
     for seed in range(_DRAWS):
-        values = _drawn(own, seed)
-        made = trial.read_result(written(trial.make(), values), "a tensor that drawn values were written into")[0]
+        like = trial.make()
+        values = trial.held(like, _drawn(own, seed))
+        made = trial.read_result(written(like, values), "a tensor that drawn values were written into")[0]
         if made.shape != values.shape:
             raise DoesNotApply("its size is another, as other clauses say")
         off += float((made.double() - values.double()).square().sum())
@@ -179,7 +184,8 @@ def _no_further_off_than_zeros(trial: Trial, own: torch.Tensor) -> None:
 def _twice(trial: Trial, own: torch.Tensor) -> None:
     coarse = _coarseness(trial, trial.make(), own)  # not exact: a zero point may lie between two codes
     for what, draw in (*_DRAWN.items(), *VALUES.items()):
-        once = trial.read(written(trial.make(), draw(own)))[0]
+        like = trial.make()
+        once = trial.read(written(like, trial.held(like, draw(own))))[0]
         _agrees(trial, written(trial.make(), once), once, f"what was made of {what}", _COARSER * coarse)
 
 
@@ -187,8 +193,9 @@ def _of(name: str, draw: Program) -> None:
     @_law(name)
     def _(trial: Trial, own: torch.Tensor) -> None:
         coarse = _coarseness(trial, trial.make(), own)
-        values = draw(own)
-        _agrees(trial, written(trial.make(), values), values, name, _COARSER * coarse)
+        like = trial.make()
+        values = trial.held(like, draw(own))
+        _agrees(trial, written(like, values), values, name, _COARSER * coarse)
 
 
 for _name, _draw in VALUES.items():
@@ -197,21 +204,23 @@ for _name, _draw in VALUES.items():
 
 @_law("of another")
 def _of_another(trial: Trial, own: torch.Tensor) -> None:
-    values = _drawn(own)
     tensor, other = trial.make(), trial.make()
-    for part in _floats(other):
+    values = trial.held(tensor, _drawn(own))
+    for part in _values_of(other):
         part.mul_(3)
     one = written(tensor, values)
     two = written(other, values)
     _agrees(trial, two, trial.read(one)[0], "values that a tensor with other values takes", 0.0)
     before = trial.read(tensor)
-    for part in _floats(one):
+    for part in _values_of(one):
         part.mul_(3)
     trial.agrees(tensor, before, "x, after a write into what from_plain gave, with memory of x,")
 
 
 def _coarseness(trial: Trial, like: torch.Tensor, own: torch.Tensor) -> float:
     """Returns by how much drawn values are rounded, as a part of the largest. See Note [What a class can hold]."""
+    if trial.is_told:
+        return 0.0
     drawn = [draw(own) for draw in _DRAWN.values()]
     what = "a tensor that drawn values were written into"
     off = [distance(trial.read_result(written(like, values), what)[0], values) for values in drawn]
@@ -235,6 +244,14 @@ def _floats(tensor: torch.Tensor) -> list[torch.Tensor]:
     """Returns the inner tensors that can be multiplied by numbers, which those of one byte cannot."""
     tensors = [part for _, part in _tensors(tensor)]
     return [part for part in tensors if type(part) is torch.Tensor and part.is_floating_point() and part.itemsize > 1]
+
+
+def _values_of(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """Returns the inner tensors that can be multiplied by numbers and say nothing of where values are."""
+    declaration = Declaration.of(type(tensor))
+    structure = {name for name, part in _tensors(tensor) if declaration is not None and declaration.is_structure(name)}
+    kept = {id(part) for name, part in _tensors(tensor) if name in structure}
+    return [part for part in _floats(tensor) if id(part) not in kept]
 
 
 def _state(part: torch.Tensor) -> tuple[int, torch.Tensor]:

@@ -25,6 +25,9 @@ from subclass_aot.testing.compare import dense_leaves
 from subclass_aot.testing.contract.blame import Watch, slip_of
 
 Make = Callable[..., torch.Tensor]
+Values = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""Of a tensor of the class, and of values that were drawn: values that the class holds."""
+
 Reading = Callable[[torch.Tensor], torch.Tensor]
 Program = Callable[[torch.Tensor], Any]
 
@@ -148,14 +151,22 @@ class Trial:
         readings: What the tensor means. None: the first method of the class that gives a dense tensor; else each inner
             tensor, if all have the size of the tensor; else nothing, and clauses that speak of values do not apply.
         is_quick: Whether clauses of many programs are to try few.
+        values: Of a class that holds only some values: what is written in the place of values that were drawn.
 
     Raises:
         TypeError: What `make` gives is no traceable wrapper subclass.
-        ValueError: `make` gives other values each time.
+        ValueError: `make` gives other values each time, or `values` gives no values of the size of the tensor.
     """
 
-    def __init__(self, make: Make, readings: Sequence[Reading] | None = None, is_quick: bool = False) -> None:
+    def __init__(
+        self,
+        make: Make,
+        readings: Sequence[Reading] | None = None,
+        is_quick: bool = False,
+        values: Values | None = None,
+    ) -> None:
         self._make = make
+        self._values = values
         self.is_quick = is_quick
         self.source = (make, readings)
         self._asked_for: dict[tuple[tuple[str, object], ...], Trial | None] = {}
@@ -173,6 +184,8 @@ class Trial:
         for one, other in zip(self.read(tensor), self.read(self.make()), strict=True):
             if distance(one, other) != 0:
                 raise ValueError("make() gives other values each time: give it a seed or a generator of its own")
+        if self._values is not None and self.readings:  # what is wrong in it is said at once
+            self.held(tensor, self.read(tensor)[0])
         self.rounding = self._rounding()
 
     def make(self) -> Any:
@@ -196,7 +209,7 @@ class Trial:
         key = tuple(arguments.items())
         if key not in self._asked_for:
             try:
-                other = Trial(functools.partial(self._make, **arguments), self.source[1], self.is_quick)
+                other = Trial(functools.partial(self._make, **arguments), self.source[1], self.is_quick, self._values)
                 other.watch = self.watch
             except Exception as error:
                 pass_on_interruption(error)
@@ -229,7 +242,7 @@ class Trial:
         for what, program in FORMS.items():
             try:
                 with self._paused():
-                    form = Trial(lambda: program(self._make()), self.source[1])  # noqa: B023  # before the next one
+                    form = Trial(lambda: program(self._make()), self.source[1], values=self._values)  # noqa: B023  # before the next one
             except Exception as error:
                 pass_on_interruption(error)
                 continue
@@ -380,6 +393,33 @@ class Trial:
     def values(self) -> list[torch.Tensor]:
         """Returns what `make()` means, for each reading."""
         return self.read(self.make())
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the author of the class says which values it holds; these it holds as they are."""
+        return self._values is not None
+
+    def held(self, like: torch.Tensor, drawn: torch.Tensor) -> torch.Tensor:
+        """Returns values that the class holds: those that were drawn, or what its author says in their place.
+
+        Args:
+            like: The tensor that they are written into.
+            drawn: Values of its size and dtype.
+
+        Raises:
+            ValueError: What its author says has another size, or is no dense tensor.
+        """
+        if self._values is None:
+            return drawn
+        with torch.no_grad():
+            found = self._values(like.detach(), drawn)
+        if type(found) is not torch.Tensor or found.shape != drawn.shape:
+            size = f" of {list(found.shape)}" if isinstance(found, torch.Tensor) else ""
+            raise ValueError(
+                f"values= gives a {type(found).__name__}{size}; for the drawn values it is given, a dense tensor of "
+                f"their size {list(drawn.shape)} is wanted"
+            )
+        return found.to(drawn.dtype)
 
     def _rounding(self) -> float:
         """Returns the error by which a class rounds values written into it, as a part of the largest; a tenth at

@@ -184,3 +184,62 @@ def test_the_round_trip_comes_before_what_it_makes_wrong() -> None:
 def test_what_is_right_has_no_cause() -> None:
     assert causes(Scaled) == []
     assert causes_of(Trial(scaled(Scaled)), []) == []
+
+
+class Dense(Held):
+    """Views and what is written are dense tensors; it refuses one operator, which is owed."""
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is aten.empty_like.default:
+            raise NotImplementedError("empty_like")
+        if func in (aten.slice.Tensor, aten.select.int, aten.transpose.int):
+            return func(args[0].held, *args[1:])
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def to_plain(self) -> torch.Tensor:
+        return self.held * 1
+
+
+def test_of_dispatch_a_line_is_to_blame_and_explains_what_ran_there() -> None:
+    report = check_subclass(held(Dense), only=[20, 22, 24, 27], quick=True)
+    told = {cause.findings[0].clause.name: len(cause.findings) for cause in report.causes}
+    assert told["x.transpose(0, -1)"] > 10 and told["the class comes back"] == 1, report  # two lines are two mistakes
+
+
+class ByTable(Held):
+    """Rules in a table: one loses its strides, another its size."""
+
+    TABLE: Any = {}
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in cls.TABLE:
+            return cls.TABLE[func](cls, func, *args, **(kwargs or {}))
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def to_plain(self) -> torch.Tensor:
+        return self.held * 1
+
+
+def shorter(cls: Any, func: Any, x: Any, *args: Any) -> Any:
+    made = func(x.held, *args)
+    return cls(made.contiguous(), x.note)
+
+
+ByTable.TABLE[aten.slice.Tensor] = shorter
+
+
+def test_what_is_left_is_grouped_by_rule_and_by_what_it_says() -> None:
+    report = check_subclass(held(ByTable), only=[22], quick=True)
+    (cause,) = [cause for cause in report.causes if "x[::2]" in {each.clause.name for each in cause.findings}]
+    assert cause.methods[0].name == "aten.slice.Tensor" and len(cause.findings) > 3
+
+
+class Unsafe(Held, safe=False):
+    pass
+
+
+def test_errors_that_say_the_same_are_one() -> None:
+    report = check_subclass(held(Unsafe), only=[37], quick=True)
+    assert [len(cause.findings) for cause in report.causes] == [3], report

@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from subclass_aot import Int4Weight, NF4Weight, Outer, Sparse24Weight
+from subclass_aot import Int4Weight, NF4Weight, Outer, Sparse24Weight, WrapperTensor, structure
+from subclass_aot.testing import check_subclass
+from subclass_aot.testing.contract.law import CLAUSES
+from subclass_aot.testing.contract.trial import Trial
 from tests.testing.contract.classes import Held, Scaled, broken, held, scaled
 from tests.testing.contract.mutated_classes import make_coded
 
@@ -207,3 +210,55 @@ def test_a_reading_that_gives_something_else_each_time() -> None:
 def test_a_class_by_hand() -> None:
     assert "values" in broken(held(LosesSign), (0,))["own values"]
     assert broken(held(Held), (0,)) == {}
+
+
+class OneBit(WrapperTensor):
+    """A base, and one bit beside each of its elements: it holds no other values."""
+
+    base: torch.Tensor = structure()
+    bits: torch.Tensor  # bool
+    step: torch.Tensor
+
+    def outer(self) -> Outer:
+        return Outer.like(self.base, dtype=self.step.dtype)
+
+    def to_plain(self) -> torch.Tensor:
+        return self.base.to(self.step.dtype) + (self.bits.to(self.step.dtype) * 2 - 1) * self.step
+
+    def from_plain(self, plain: torch.Tensor) -> Any:
+        off = plain - self.base.to(plain.dtype)
+        return type(self)(self.base.clone(), off > 0, off.abs().mean())
+
+
+class OneBitReversed(OneBit):
+    def from_plain(self, plain: torch.Tensor) -> Any:
+        made = super().from_plain(plain)
+        return OneBitReversed(made.base, made.bits.flip(-1), made.step)
+
+
+def one_bit(cls: Any) -> Any:
+    return lambda: cls(torch.randn(4, 8), torch.rand(4, 8) > 0.5, torch.tensor(0.1))
+
+
+def beside_its_base(like: Any, drawn: torch.Tensor) -> torch.Tensor:
+    return like.base + torch.where(drawn > 0, 0.3, -0.3)
+
+
+def test_values_that_a_class_holds_may_be_given() -> None:
+    right, wrong = one_bit(OneBit), one_bit(OneBitReversed)
+    assert check_subclass(right, only=[0], quick=True).broken  # of zeros, for example
+    assert not check_subclass(right, only=[0], quick=True, values=beside_its_base).broken
+    told = [str(check_subclass(wrong, only=[0], quick=True, values=v)) for v in (None, beside_its_base)]
+    assert "what x holds, written and read, has wrong values" in told[1] and "what x holds" not in told[0]
+
+
+def test_values_of_another_size_are_refused_at_once() -> None:
+    with pytest.raises(ValueError, match=r"values= gives a Tensor of \[4\]; .* their size \[4, 8\] is wanted"):
+        check_subclass(one_bit(OneBit), only=[0], values=lambda like, drawn: drawn[:, 0])
+    case = check_subclass.cases(one_bit(OneBit), only=[0], values=beside_its_base)
+    assert case.args[0] == "case"  # type: ignore[attr-defined]
+
+
+def test_structure_is_no_value_that_another_tensor_may_have() -> None:
+    (clause,) = [clause for clause in CLAUSES if clause.name == "of another"]
+    clause.check(Trial(one_bit(OneBit)))
