@@ -5,15 +5,31 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import inspect
 import json
 import pkgutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from subclass_aot.errors import SubclassAotError
 from subclass_aot.progress import shown_on_a_terminal, tell
 from subclass_aot.whole_files import write_whole
+
+_EXAMPLES = """
+while a class is written:
+  python -m subclass_aot check my_package.tensors:make --quick
+  python -m subclass_aot inspect my_package.tensors:MyTensor
+  python -m subclass_aot bench my_package.tensors:MyTensor --quick
+
+for a model that is to be trained or served:
+  python -m subclass_aot profile transformers:GPT2LMHeadModel -c n_layer=12 --optimizer AdamW --device H100
+  python -m subclass_aot measure cuda --out mine.toml
+
+after an installation, or for a file of compiled functions:
+  python -m subclass_aot build-native
+  python -m subclass_aot inspect compiled.sa
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,13 +41,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit status: 0 for success, 1 when the command failed, 2 when it was misspelt.
     """
-    parser = argparse.ArgumentParser(prog="python -m subclass_aot", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m subclass_aot", description="Tools of subclass_aot. COMMAND -h has the options of each.",
+        epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    inspect = commands.add_parser(
+    shown = commands.add_parser(
         "inspect", help="show the fields, rules and source of a class, and what works with it; or what is in a file"
     )
-    inspect.add_argument(
+    shown.add_argument(
         "target",
         metavar="MODULE:CLASS",
         help="for example subclass_aot.tensors:TwoTensor; or MODULE:FUNCTION, which gives a tensor to try it on;"
@@ -62,6 +81,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands.add_parser("build-native", help="build what makes calls faster, for the torch that is installed")
 
     chosen = parser.parse_args(arguments)
+    if (nowhere := _no_folder(chosen)) is not None:
+        return _fail(nowhere)
     if chosen.command == "bench":
         return _bench(chosen.target, chosen.quick, chosen.json, chosen.plot)
     if chosen.command == "profile":
@@ -71,6 +92,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.command == "build-native":
         return _build_native()
     return _inspect(chosen.target) if chosen.command == "inspect" else _check(chosen.target, chosen.only, chosen.quick)
+
+
+def _no_folder(options: argparse.Namespace) -> str | None:
+    """Says which file that is to be written has no folder, before anything is computed for it."""
+    for name in ("json", "plot", "memory_viz", "out"):
+        file = getattr(options, name, None)
+        if file is not None and not file.absolute().parent.is_dir():
+            return f"--{name.replace('_', '-')} {file}: there is no folder {file.absolute().parent}"
+    return None
 
 
 def _inspect(target: str) -> int:
@@ -92,6 +122,12 @@ def _check(target: str, only: list[int] | None, quick: bool) -> int:
         return _fail(f"there is no {target}: {error}")
     if not callable(make):
         return _fail(f"{target} is a {type(make).__name__}; a function that gives a new tensor is wanted")
+    if owed := _owed(make):
+        what = "class" if isinstance(make, type) else "function"
+        return _fail(
+            f"{target} is a {what} that needs the arguments {', '.join(owed)}; write a function without any that "
+            "returns a new tensor, and name it as MODULE:FUNCTION"
+        )
     try:
         with shown_on_a_terminal():
             report = check_subclass(make, only=only, quick=quick, tell=tell)
@@ -99,6 +135,16 @@ def _check(target: str, only: list[int] | None, quick: bool) -> int:
         return _fail(str(error))
     print(report)
     return 1 if report.broken else 0
+
+
+def _owed(make: Callable[..., object]) -> list[str]:
+    """Returns the names of arguments that have to be given."""
+    try:
+        parameters = inspect.signature(make).parameters.values()
+    except (TypeError, ValueError):  # written in C
+        return []
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return [each.name for each in parameters if each.default is each.empty and each.kind in kinds]
 
 
 def _measure(device: str, out: Path | None) -> int:

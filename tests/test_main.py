@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +24,7 @@ def test_inspect_shows_fields_layout_rules_and_source(capsys: pytest.CaptureFixt
     [
         ("subclass_aot.tensors", "not of the form MODULE:CLASS"),
         (":TwoTensor", "not of the form MODULE:CLASS"),
+        ("no_such.sa", "there is no file 'no_such.sa', and 'no_such.sa' is not of the form MODULE:CLASS"),
         ("no_such_module:A", "cannot import the module of 'no_such_module:A'"),
         (
             "subclass_aot.tensors:NoSuch",
@@ -88,7 +90,11 @@ def test_check_says_what_is_not_kept(
         ("subclass_aot.tensors:make", "there is no subclass_aot.tensors:make: module"),
         ("subclass_aot:__all__", "is a list; a function that gives a new tensor is wanted"),
         ("torch:get_default_dtype", "dtype"),
-        ("subclass_aot:TwoTensor --only 0", "there is no clause 0; there are [1, "),
+        (
+            "subclass_aot:TwoTensor",
+            "is a class that needs the arguments a, b; write a function without any",
+        ),
+        ("tests.testing.contract.makers:foreign_two_tensor --only 99", "there is no clause 99; there are [0, "),
     ],
 )
 def test_check_says_what_is_wrong(target: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -110,3 +116,22 @@ def test_runs_as_a_module(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "TwoTensor" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "words", ["bench subclass_aot:TwoTensor --json", "profile a:b --memory-viz", "profile a:b --plot", "measure --out"]
+)
+def test_a_folder_that_is_not_there_is_told_before_anything_is_computed(
+    words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*words.split(), str(tmp_path / "no" / "file")]) == 1
+    assert f"{words.split()[-1]} {tmp_path}/no/file: there is no folder {tmp_path}/no" in capsys.readouterr().err
+
+
+def test_help_has_examples_by_who_needs_them(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    shown = capsys.readouterr().out
+    commands = re.findall(r"^  python -m subclass_aot (\S+)", shown, re.MULTILINE)
+    assert set(commands) == {"check", "inspect", "bench", "profile", "measure", "build-native"}
+    assert shown.count("\nwhile a class is written:\n") == 1

@@ -103,17 +103,24 @@ def find() -> tuple[ModuleType | None, str]:
     """
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
         return None, "it needs a Python with a global interpreter lock"
-    file: Path | None = Path(__file__).parent / build.file_name()
+    own, broken = Path(__file__).parent / build.file_name(), ""
+    file: Path | None = own
     try:
-        if not os.path.exists(str(file)):
-            file = cache.find(build.file_name())
+        if os.path.exists(str(own)):
+            try:
+                return load(own), str(own)
+            except ImportError as error:  # of another machine, perhaps: one that was built here may be in the cache
+                broken = f"{own} cannot be loaded: {error}"
+        file = cache.find(build.file_name())
         if file is not None:
             return load(file), str(file)
         folders = [Path(__file__).parent, cache.folder()]
     except cache.CacheError as error:
-        return None, str(error)
+        return None, broken or str(error)
     except ImportError as error:
         return None, f"{file} cannot be loaded: {error}"
+    if broken:
+        return None, broken
     found = {path.name for folder in folders for path in folder.glob("_accelerator-*")}
     others = sorted(name for name in found if not name.endswith((".sha256", ".log")))
     why = f"it is not built for torch {torch.__version__} and this version of the library"

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -126,11 +128,24 @@ def _built(make: Callable[[Path, Callable[[Path], bool]], Path]) -> Path:
         raise CacheError(_ELSEWHERE.format(why=why)) from error
 
 
+_LOADS = (
+    "import sys, torch; from importlib.machinery import ExtensionFileLoader as Loader; "
+    "from importlib.util import module_from_spec, spec_from_loader; loader = Loader(*sys.argv[1:]); "
+    "loader.exec_module(module_from_spec(spec_from_loader(loader.name, loader)))"
+)
+"""A program that loads an extension, given its name and file."""
+
+
 def _is_good(file: Path) -> bool:
+    """Returns whether an extension is there, may be loaded and can be: another machine may have built it."""
     try:
-        return find(file.name) is not None
+        if find(file.name) is None:
+            return False
     except CacheError:
         return False
+    name = f"subclass_aot._native.{file.name.partition('-')[0]}"
+    loaded = subprocess.run([sys.executable, "-c", _LOADS, name, str(file)], capture_output=True)
+    return loaded.returncode == 0
 
 
 def _trust(path: Path) -> None:

@@ -53,8 +53,9 @@ def find_class(target: str) -> Target:
     """
     module_name, _, class_name = target.partition(":")
     if not (module_name and class_name):
+        no_file = "" if ":" in target else f"there is no file {target!r}, and "
         raise UnknownClassError(
-            f"{target!r} is not of the form MODULE:CLASS, for example subclass_aot.tensors:TwoTensor"
+            f"{no_file}{target!r} is not of the form MODULE:CLASS, for example subclass_aot.tensors:TwoTensor"
         )
     try:
         module: Any = importlib.import_module(module_name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import difflib
 import inspect
 import pkgutil
 import sys
@@ -21,6 +22,11 @@ from subclass_aot.whole_files import write_whole
 
 _NO_PROGRAM = """{target} gives {found}, and a program with its arguments is wanted.
   Instead: return them from the function, as in `return step, model, optimizer, batch`."""
+
+_NOT_MADE = """{target} cannot be made: {why}.
+  Its arguments are given by -c, as in: -c {example}"""
+
+_NO_SUCH = """--{option} {given}: there is no {given} in {where}{near}."""
 
 _NO_DATA = """Nobody knows what data {target} takes: its configuration has no vocabulary, and no size of an image.
   Instead: write a function that returns a program and its arguments, and name it: MODULE:FUNCTION."""
@@ -96,7 +102,10 @@ def _report(options: argparse.Namespace) -> Report:
     try:
         target = pkgutil.resolve_name(options.target)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ProfileError(f"There is no {options.target}: {error}") from error
+        name = options.target.partition(":")[0].partition(".")[0]
+        is_missing = isinstance(error, ModuleNotFoundError) and error.name == name
+        instead = f".\n  Instead: install it, as by `pip install {name}`, or go to its folder" if is_missing else ""
+        raise ProfileError(f"There is no {options.target}: {error}{instead}") from error
     _say("making it without data")
     given = {"device": options.device, "memory": options.memory, "assume": options.assume}
     is_model = isinstance(target, type) and issubclass(target, torch.nn.Module)
@@ -105,7 +114,7 @@ def _report(options: argparse.Namespace) -> Report:
             program, args = _program_of(target, options.target)
             return _profiled(program, *args, **given)
         model, data = _model_of(target, options)
-        optimizer = getattr(torch.optim, options.optimizer) if options.optimizer else None
+        optimizer = _named("optimizer", options.optimizer, torch.optim) if options.optimizer else None
         return _profiled(model, **data, **given, optimizer=optimizer)
 
 
@@ -128,8 +137,9 @@ def _model_of(cls: Any, options: argparse.Namespace) -> tuple[torch.nn.Module, d
 
     values = dict(_setting(each) for each in options.config)
     config = getattr(cls, "config_class", None)
+    _require_arguments(cls if config is None else config, values, options.target)
     model = cls(**values) if config is None else cls(config(**values))
-    model = model.to(getattr(torch, options.dtype)).train(not options.inference)
+    model = model.to(_named("dtype", options.dtype, torch)).train(not options.inference)
     if options.checkpoint:
         if not hasattr(model, "gradient_checkpointing_enable"):
             raise ProfileError(
@@ -137,8 +147,33 @@ def _model_of(cls: Any, options: argparse.Namespace) -> tuple[torch.nn.Module, d
             )
         model.gradient_checkpointing_enable({"use_reentrant": False})
     if options.weights:
-        subclass_aot.quantize_(model, getattr(subclass_aot, options.weights))
+        subclass_aot.quantize_(model, _named("weights", options.weights, subclass_aot.tensors))
     return model, _data_of(model, options)
+
+
+def _require_arguments(made: Any, values: dict[str, Any], target: str) -> None:
+    """Raises `ProfileError` if what a model is made by does not take the values that are given."""
+    try:
+        signature = inspect.signature(made)
+    except (TypeError, ValueError):  # written in C
+        return
+    try:
+        signature.bind(**values)
+    except TypeError as error:
+        owed = [
+            p.name for p in signature.parameters.values() if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD
+        ]
+        example = " ".join(f"{name}=..." for name in owed or list(signature.parameters)[:2])
+        raise ProfileError(_NOT_MADE.format(target=target, why=error, example=example)) from None
+
+
+def _named(option: str, given: str, where: Any) -> Any:
+    """Returns what an option names in a module."""
+    if not hasattr(where, given):
+        near = difflib.get_close_matches(given, dir(where), n=1, cutoff=0.4)
+        told = f"; the nearest is {near[0]}" if near else ""
+        raise ProfileError(_NO_SUCH.format(option=option, given=given, where=where.__name__, near=told))
+    return getattr(where, given)
 
 
 def _setting(text: str) -> tuple[str, Any]:
@@ -166,6 +201,6 @@ def _data_of(model: Any, options: argparse.Namespace) -> dict[str, torch.Tensor]
     size = getattr(config, "image_size", None)
     if "pixel_values" in takes and size is not None:
         height, width = size if isinstance(size, list | tuple) else (size, size)
-        dtype = getattr(torch, options.dtype)
+        dtype = _named("dtype", options.dtype, torch)
         return {"pixel_values": torch.empty(batch, getattr(config, "num_channels", 3), height, width, dtype=dtype)}
     raise ProfileError(_NO_DATA.format(target=options.target))

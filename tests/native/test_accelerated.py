@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -81,3 +82,27 @@ def test_show_config() -> None:
     assert lines[0] == f"subclass_aot {sa.__version__}, torch {sys.modules['torch'].__version__}"
     for part, line in zip(accelerated.PARTS, lines[1:], strict=False):
         assert line.startswith(f"{part} (") and line.split(": ")[-1] in ("C", "C++", "Python")
+
+
+def test_where_the_packages_own_cannot_be_loaded_that_of_the_cache_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for place in (tmp_path / "package", tmp_path / "cache"):
+        place.mkdir()
+        (place / "accelerator").write_text("")
+    own, kept = (tmp_path / place / "accelerator" for place in ("package", "cache"))
+    monkeypatch.setattr(accelerated, "__file__", str(tmp_path / "package" / "accelerated.py"))
+    monkeypatch.setattr(accelerated.build, "file_name", lambda: "accelerator")
+    monkeypatch.setattr(accelerated.cache, "find", lambda name: kept)
+    module = ModuleType("accelerator")
+
+    def load(file: Path) -> ModuleType:
+        if file == own:
+            raise ImportError("GLIBC_2.99 not found")
+        return module
+
+    monkeypatch.setattr(accelerated, "load", load)
+    find = accelerated.find.__wrapped__
+    assert find() == (module, str(kept))
+    monkeypatch.setattr(accelerated.cache, "find", lambda name: None)
+    assert find() == (None, f"{own} cannot be loaded: GLIBC_2.99 not found")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import signal
@@ -83,6 +84,15 @@ def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
             look()
     with pytest.raises(cache.CacheError, match="XDG_CACHE_HOME=/a/folder python -m subclass_aot build-native"):
         cache.build_accelerator()
+
+
+def test_what_cannot_be_loaded_is_built_again(kept: Path) -> None:
+    kept.write_bytes(b"of another machine")  # with the right digest
+    build.digest_file(kept).write_text(hashlib.sha256(b"of another machine").hexdigest())
+    assert cache.find(kept.name) == kept
+    assert cache.build_exact() == kept and kept.read_bytes() != b"of another machine"
+    before = kept.stat().st_mtime_ns
+    assert cache.build_exact() == kept and kept.stat().st_mtime_ns == before
 
 
 def test_folders_are_made_for_the_user_alone(kept: Path, home: Path) -> None:

@@ -85,3 +85,21 @@ def test_quantized_weights_and_inference(capsys: pytest.CaptureFixture[str]) -> 
 def test_what_is_wrong_is_said(words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["profile", *words.split()]) == 1
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("torch.nn:Linear", "torch.nn:Linear cannot be made: missing a required argument: 'in_features'"),
+        ("torch.nn:Linear -c width=3", "by -c, as in: -c in_features=... out_features=..."),
+        ("programs_of_mine:WordsLM -c depth=3", "got an unexpected keyword argument 'depth'"),
+        ("programs_of_mine:WordsLM --optimizer Adamm", "no Adamm in torch.optim; the nearest is Adam"),
+        ("programs_of_mine:WordsLM --weights Int8", "there is no Int8 in subclass_aot.tensors; the nearest is Int"),
+        ("programs_of_mine:WordsLM --dtype bfloat", "--dtype bfloat: there is no bfloat in torch; the nearest is"),
+        ("no_such_package.models:Model", "Instead: install it, as by `pip install no_such_package`, or go to its"),
+    ],
+)
+def test_what_is_misspelt_is_told(words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["profile", *words.split()]) == 1
+    shown = capsys.readouterr()
+    assert message in shown.err and not shown.out
