@@ -11,7 +11,7 @@ from subclass_aot.objects.holders import Entries as Entries
 from subclass_aot.objects.holders import Holder as Holder
 from subclass_aot.objects.nodes import sized as sized
 from subclass_aot.objects.object_guards import ObjectGuards as ObjectGuards
-from subclass_aot.objects.untracked_state import NotStepped as NotStepped
+from subclass_aot.objects.stepped import NotStepped as NotStepped
 from subclass_aot.objects.walk import Objects as Objects
 from subclass_aot.objects.walk import parts_of as parts_of
 from subclass_aot.objects.walk import refuse_key as refuse_key

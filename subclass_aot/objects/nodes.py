@@ -21,6 +21,9 @@ from subclass_aot.objects.comparisons import may_change
 from subclass_aot.tables import ATOMS, has_vars
 from subclass_aot.weak import is_weak
 
+METHODS_IN_C = frozenset({types.BuiltinMethodType, types.MethodWrapperType})
+"""Classes of methods of objects of C++: `steps.__next__`, `generator.send`, `table.get`."""
+
 
 @dataclass(frozen=True, slots=True)
 class TensorAt:
@@ -45,7 +48,7 @@ class ObjectAt:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TupleAt:
-    """A tuple of any class by what it holds, or a method by its object and its function.
+    """A tuple of any class by what it holds, or a method by its object and its function, or its name.
 
     So is a number or a text that has attributes. See Note [Attributes of values]. It cannot change, and is rebuilt
     where something inside does.
@@ -144,6 +147,8 @@ def steps_of(cls: type, count: int) -> list[str]:
     """Returns how to get from what a `TupleAt` stands for to each of its parts."""
     if cls is types.MethodType:
         return [".__self__", ".__func__"]
+    if cls in METHODS_IN_C:
+        return [".__self__", ".__name__"]
     if not has_vars(cls):
         return [f"[{i}]" for i in range(count)]
     return [*([f"[{i}]" for i in range(count - 1)] if issubclass(cls, tuple) else [""]), ".__dict__"]
@@ -166,6 +171,8 @@ def make_tuple(cls: type, parts: Iterable[Any]) -> Any:
     if cls is types.MethodType:
         owner, function = parts  # as a walk notes them; the constructor has them the other way round
         return types.MethodType(function, owner)
+    if cls in METHODS_IN_C:
+        return getattr(*parts)
     try:
         return tuple.__new__(cls, parts)
     except TypeError:  # what C functions return, such as the pair of values and indices

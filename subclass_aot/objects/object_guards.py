@@ -25,7 +25,19 @@ from subclass_aot.objects.comparisons import (
     same_keys,
 )
 from subclass_aot.objects.holders import Entries, Holder
-from subclass_aot.objects.nodes import Node, NumberAt, ObjectAt, TensorAt, TupleAt, ValueAt, WeakAt, sized, value_of
+from subclass_aot.objects.nodes import (
+    METHODS_IN_C,
+    Node,
+    NumberAt,
+    ObjectAt,
+    TensorAt,
+    TupleAt,
+    ValueAt,
+    WeakAt,
+    sized,
+    steps_of,
+    value_of,
+)
 from subclass_aot.objects.walk import Objects
 from subclass_aot.tables import HOOKS, Table, has_vars
 from subclass_aot.weak import REFERENT, is_weak, referent
@@ -160,9 +172,9 @@ class ObjectGuards:
                 self.source.line(f"{local} = {self.source.const(sized, 'tensor_of_size')}({name})")
             case TupleAt():
                 self.source.refuse_if(f"type({name}) is not {self.source.const(node.cls, node.cls.__name__)}")
-                if node.cls is types.MethodType:
-                    self.node(f"{name}.__self__", node.parts[0])
-                    self.node(f"{name}.__func__", node.parts[1])
+                if node.cls is types.MethodType or node.cls in METHODS_IN_C:
+                    for step, part in zip(steps_of(node.cls, 2), node.parts, strict=True):
+                        self.node(name + step, part)
                 elif has_vars(node.cls):
                     self.with_vars(name, node)
                 else:

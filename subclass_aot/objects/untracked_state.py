@@ -1,20 +1,22 @@
-"""State inside objects that cannot be walked: arrays, generators of random numbers, iterators.
+"""State inside objects that cannot be walked: arrays, generators of random numbers, files.
 
-A later call does not repeat what a function does to these, so a function that changes one is refused. Arrays and
-generators are compared with what they were; an iterator does not tell where it is, so a stand-in takes its place.
+A later call does not repeat what a function does to these. So a function that writes an array is refused, and one that
+draws a random number or reads a file runs itself. They are compared with what they were. What does not tell where it
+is, as an iterator, has a stand-in (`stepped.py`).
 """
 
 from __future__ import annotations
 
 import io
+import os
 import pickle
 import random
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from subclass_aot._stack import user_line
-from subclass_aot.errors import MutationError, OnlyInEagerModeError, TraceError
+from subclass_aot.errors import MutationError, OnlyInEagerModeError
+from subclass_aot.objects.stepped import NotStepped
 
 _ARRAY_WRITTEN = """{path}: the function writes into an object of class {kind}, which is no tensor.
   Later calls would not write into it.
@@ -24,10 +26,8 @@ _DRAWN = """{path}: the function draws a random number, and not one of torch's.
   {line}Later calls would compute with the same number again.
   Instead: draw it with torch, as in torch.rand(()), or outside the compiled function, and pass it as a tensor."""
 
-_STEPPED = """{path}: the function takes a step of an iterator, of class {kind}.
-  Later calls would get what the first one got.
-  Your line:  {line}
-  Instead: take the step outside the compiled function, and pass what it gives as an argument."""
+_READ = """{path}: the function reads a file, of class {kind}, and each call reads on.
+  Instead: read it outside the compiled function, and pass what was read as an argument."""
 
 
 _OF_PYTHON: random.Random = random.random.__self__  # type: ignore[attr-defined]
@@ -35,8 +35,12 @@ _OF_PYTHON: random.Random = random.random.__self__  # type: ignore[attr-defined]
 
 
 def state_of(value: Any) -> bytes | None:
-    """Returns what an array holds, or where a generator of random numbers is; None if it is neither."""
+    """Returns what an array holds, or where a generator of random numbers or a file is; None if it is none of these."""
     try:
+        if isinstance(value, NotStepped):
+            return b"" if value.refusal is None else b"stepped"
+        if isinstance(value, io.IOBase):
+            return _state_of_file(value)
         if isinstance(value, random.Random):
             return pickle.dumps(value.getstate())
         if _is_generator_of_numpy(value):
@@ -44,7 +48,7 @@ def state_of(value: Any) -> bytes | None:
         if getattr(type(value), "__hash__", None) is None:  # what has a hash does not change: `bytes`
             with memoryview(value) as view:
                 return view.tobytes()
-    except (TypeError, ValueError, BufferError, NotImplementedError):
+    except (TypeError, ValueError, BufferError, NotImplementedError, OSError):
         pass  # it does not show it
     return None
 
@@ -67,11 +71,19 @@ def refuse_changed(watched: Iterable[tuple[str, object, bytes]], line: str = "")
 
     Raises:
         MutationError: An array was written.
-        OnlyInEagerModeError: A random number was drawn.
+        OnlyInEagerModeError: A random number was drawn, a file was read, or a step of an iterator was asked for.
     """
     drawn = []
     for path, value, before in watched:
-        if state_of(value) == before:
+        now = state_of(value)
+        if now == before:
+            continue
+        if isinstance(value, NotStepped):  # and the program has caught it
+            assert value.refusal is not None
+            raise value.refusal
+        if isinstance(value, io.IOBase):
+            if _was_read(before, now):
+                raise OnlyInEagerModeError(_READ.format(path=path, kind=type(value).__name__))
             continue
         if not isinstance(value, random.Random) and not _is_generator_of_numpy(value):
             raise MutationError(_ARRAY_WRITTEN.format(path=path, kind=type(value).__name__))
@@ -82,39 +94,42 @@ def refuse_changed(watched: Iterable[tuple[str, object, bytes]], line: str = "")
 
 
 def put_back_generators(watched: Iterable[tuple[str, object, bytes]]) -> None:
-    """Gives generators the states that they had.
+    """Gives generators the states that they had, and has files that were read go on where they were.
 
     Args:
         watched: As for `refuse_changed`.
     """
     for _, value, before in watched:
-        if (isinstance(value, random.Random) or _is_generator_of_numpy(value)) and state_of(value) != before:
+        if isinstance(value, NotStepped):
+            continue
+        if isinstance(value, io.IOBase):
+            if _was_read(before, state_of(value)):
+                value.seek(_place_in(before))
+        elif (isinstance(value, random.Random) or _is_generator_of_numpy(value)) and state_of(value) != before:
             _put_back(value, before)
 
 
-def is_stepped(value: object) -> bool:
-    """Returns whether a value is an iterator. Files are iterators over their lines, too, but mostly written."""
-    return hasattr(type(value), "__next__") and not isinstance(value, io.IOBase | NotStepped)
+def _state_of_file(file: Any) -> bytes | None:
+    """Returns where a file is, and what it holds; None if nobody reads it, or it does not tell.
 
-
-class NotStepped:
-    """Stands for an iterator while a function is traced, and takes no step.
-
-    Attributes:
-        iterator: What it stands for.
+    Of one on disk the size stands for what it holds: one that is written as it is traced is a log.
     """
+    if file.closed or not file.readable() or not file.seekable():
+        return None
+    if isinstance(file, io.BytesIO | io.StringIO):
+        return pickle.dumps((file.tell(), file.getvalue()))
+    return pickle.dumps((file.tell(), os.fstat(file.fileno()).st_size))
 
-    def __init__(self, iterator: Any, path: str) -> None:
-        """Takes the place of what stands at `path`."""
-        self.iterator = iterator
-        self._path = path
 
-    def __iter__(self) -> NotStepped:
-        return self
+def _place_in(state: bytes) -> int:
+    """Returns where a file was, by its state then."""
+    place: int = pickle.loads(state)[0]
+    return place
 
-    def __next__(self) -> Any:
-        kind = type(self.iterator).__name__
-        raise TraceError(_STEPPED.format(path=self._path, kind=kind, line=user_line()))
+
+def _was_read(before: bytes, now: bytes | None) -> bool:
+    """Returns whether a file was read: it is elsewhere, and holds the same. One that is iterated over tells nothing."""
+    return now is None or now != before and pickle.loads(now)[1] == pickle.loads(before)[1]
 
 
 def _is_generator_of_numpy(value: object) -> bool:

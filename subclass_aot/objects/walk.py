@@ -26,6 +26,7 @@ from subclass_aot.errors import PlanError
 from subclass_aot.objects.access_path import AccessPath, Entry, Named, Pinned
 from subclass_aot.objects.holders import Entries, HeldTensor, Holder, Watched
 from subclass_aot.objects.nodes import (
+    METHODS_IN_C,
     Node,
     NumberAt,
     ObjectAt,
@@ -39,10 +40,9 @@ from subclass_aot.objects.nodes import (
     value_of,
     with_other_ids,
 )
+from subclass_aot.objects.stepped import NotStepped, stand_in_for
 from subclass_aot.objects.untracked_state import (
-    NotStepped,
     generators,
-    is_stepped,
     put_back_generators,
     refuse_changed,
     state_of,
@@ -123,6 +123,7 @@ class Objects:
         self._later: deque[int] = deque()
         self._holding_tensors = 0
         self._rebuilt: dict[int, Any] = {}
+        self._stand_ins: dict[int, NotStepped] = {}
         self._module_name: str | None = None
         self._may_run = Reached()
         self.reached: list[int] = []
@@ -198,7 +199,7 @@ class Objects:
 
         Raises:
             MutationError: An array was written.
-            OnlyInEagerModeError: A random number was drawn.
+            OnlyInEagerModeError: A random number was drawn, a file was read, or a step of an iterator was asked for.
         """
         refuse_changed(self.watched, line)
 
@@ -254,6 +255,9 @@ class Objects:
             function = self._node(value.__func__, path, access_path.then("__func__"), pinned)
             both_known = isinstance(owner, ValueAt) and isinstance(function, ValueAt)
             return ValueAt(value) if both_known else TupleAt(value, (owner, function))
+        if kind in METHODS_IN_C and not isinstance(value.__self__, type | types.ModuleType | None):
+            owner = self._node(value.__self__, f"{path}.__self__", access_path.then("__self__"), pinned)
+            return TupleAt(value, (owner, ValueAt(value.__name__))) if _is_more(owner) else ValueAt(value)
         if has_vars(kind):
             return self._with_vars(value, (ValueAt(value_of(value)),), path, access_path, pinned)
         return self._object(value, path, access_path, pinned)
@@ -283,7 +287,7 @@ class Objects:
         if not tables:
             self.reach_classes(kind)
             self.watch(path, value)
-            return ValueAt(value, NotStepped(value, path) if is_stepped(value) else None)
+            return ValueAt(value, self._stand_in(value, path))
         if len(self.holders) - self._holding_tensors >= LIMIT:
             parent = access_path.start.holder if isinstance(access_path.start, Entry) else None
             raise PlanError(_TOO_MANY.format(path=self._root_path(parent, path), limit=LIMIT))
@@ -296,6 +300,13 @@ class Objects:
             self.reach_classes(kind)
         self._later.append(position)
         return ObjectAt(position)
+
+    def _stand_in(self, value: object, path: str) -> NotStepped | None:
+        """Returns what stands for an iterator and the like, the same wherever it is met."""
+        known = self._stand_ins.get(id(value))
+        if known is None and (known := stand_in_for(value, path)) is not None:
+            self._stand_ins[id(value)] = known  # which holds it, so that its id stays its own
+        return known
 
     def _root_path(self, parent: int | None, path: str) -> str:
         """Returns what leads to an object: an argument, or what the function holds by a name."""

@@ -191,7 +191,7 @@ class Reader:
             return Identity(self.leaf(self.seen.identities[value], f"what {path} is the id of"))
         if type(value).__name__ == "PyCapsule":  # as `to_dlpack(x)` makes
             raise DataDependentError(_CAPSULE)
-        if type(value) is NotStepped:
+        if issubclass(type(value), NotStepped):
             return Literal(value.iterator)
         position = self.seen.position_of(value)
         if position is not None:  # it stays that object, and what changed in it is among the changes

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import array
 import io
-import itertools
 import random
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy
@@ -16,9 +15,8 @@ import torch
 from torch.testing._internal.two_tensor import TwoTensor
 
 from subclass_aot import aot_compile
-from subclass_aot.errors import MutationError, PlanError, TraceError
-from subclass_aot.objects import NotStepped
-from subclass_aot.objects.untracked_state import generators, is_stepped, refuse_changed, state_of
+from subclass_aot.errors import MutationError, OnlyInEagerModeError, PlanError, TraceError
+from subclass_aot.objects.untracked_state import generators, put_back_generators, refuse_changed, state_of
 
 x = torch.ones(2)
 
@@ -56,6 +54,29 @@ def test_what_shows_no_state(value: object) -> None:
     assert state_of(value) is None
 
 
+@pytest.mark.parametrize("make", [lambda: io.StringIO("a\nb\n"), lambda: io.BytesIO(b"a\nb\n")])
+@pytest.mark.parametrize("read", [lambda file: file.read(1), next, lambda file: file.seek(1)])
+def test_a_file_that_is_read_goes_on_where_it_was(make: Any, read: Any) -> None:
+    file = make()
+    watched = [("held.file", file, state_of(file))]
+    refuse_changed(watched)
+    read(file)
+    with pytest.raises(OnlyInEagerModeError, match=r"^held\.file: the function reads a file"):
+        refuse_changed(watched)
+    put_back_generators(watched)
+    refuse_changed(watched)
+    assert file.tell() == 0
+
+
+def test_a_file_that_is_written_is_a_log() -> None:
+    file = io.StringIO()
+    watched = [("held.file", file, state_of(file) or b"")]
+    file.write("a line")
+    refuse_changed(watched)
+    put_back_generators(watched)
+    assert file.tell() == 6
+
+
 def test_the_generators_of_the_process() -> None:
     before = {name: (generator, state_of(generator)) for name, generator in generators()}
     assert list(before) == ["random", "numpy.random"]
@@ -65,25 +86,6 @@ def test_the_generators_of_the_process() -> None:
         assert all(state_of(generator) != state for generator, state in before.values())
     finally:
         random.setstate(kept[0]), numpy.random.set_state(kept[1])
-
-
-@pytest.mark.parametrize(
-    ("value", "found"),
-    [(iter([]), True), (itertools.count(), True), ((i for i in ()), True), ([], False), (range(2), False),
-     (io.StringIO(), False), (NotStepped(iter([]), "x"), False)],
-    ids=lambda value: type(value).__name__,
-)  # fmt: skip
-def test_what_is_an_iterator(value: object, found: bool) -> None:
-    assert is_stepped(value) is found
-
-
-def test_a_stand_in_takes_no_step() -> None:
-    iterator = iter([1])
-    stand_in = NotStepped(iterator, "held.batches")
-    assert iter(stand_in) is stand_in
-    with pytest.raises(TraceError, match=r"^held\.batches: .* of class list_iterator"):
-        next(stand_in)
-    assert stand_in.iterator is iterator and next(iterator) == 1
 
 
 def held_generator(make: Callable[[], Any], draw: Callable[[Any], Any]) -> Callable[[], Any]:
@@ -115,49 +117,6 @@ def test_random_numbers_of_python_and_numpy_are_refused_where_no_values_are_read
 def test_a_random_generator_that_is_not_asked_may_be_held() -> None:
     held = types.SimpleNamespace(r=random.Random(0), g=numpy.random.default_rng(0), scale=2.0)
     assert aot_compile(lambda x: x * held.scale)(x).tolist() == [2, 2]
-
-
-def endless() -> Iterator[int]:
-    yield from itertools.count()
-
-
-@pytest.mark.parametrize(
-    "make",
-    [itertools.count, lambda: iter([1.0, 2.0]), lambda: iter([x, x * 2]), endless, lambda: (i for i in range(3)),
-     lambda: zip([1.0], [2.0], strict=True), lambda: map(float, range(3)), lambda: enumerate([x])],
-)  # fmt: skip
-def test_a_step_of_an_iterator_is_refused(make: Callable[[], Any]) -> None:
-    held = make()
-
-    class Loop:
-        def __init__(self) -> None:
-            self.batches = make()
-
-        def step(self, x: Any) -> Any:
-            return x, next(self.batches)
-
-    loop = Loop()
-    for path, program, args in [
-        ("held", lambda x: (x, next(held)), ()),
-        (r"self\.batches", loop.step, ()),
-        (r"args\[1\]", lambda x, it: [x for _ in it], (make(),)),
-        (r"args\[1\]\[0\]", lambda x, it: (x, list(it[0])), ((make(), 1),)),
-    ]:
-        with pytest.raises(TraceError, match=f"^{path}: .*iterator"):
-            aot_compile(program)(x, *args)
-    next(held), next(loop.batches)  # they are where they were, and back in their places
-
-
-def test_an_iterator_that_is_not_stepped_may_be_held() -> None:
-    held = types.SimpleNamespace(batches=iter([1]), log=io.StringIO(), scale=2.0)
-
-    def program(x: Any) -> Any:
-        held.log.write("a line")
-        return x * held.scale, held.batches
-
-    compiled = aot_compile(program)
-    out, batches = compiled(x)
-    assert out.tolist() == [2, 2] and batches is held.batches and type(held.log) is io.StringIO
 
 
 class Key:
