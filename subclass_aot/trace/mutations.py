@@ -97,7 +97,7 @@ def refuse_other_gradients(inputs: TracedInputs, before: Mapping[str, torch.Tens
 
 
 def requires_grad_mutations(inputs: TracedInputs) -> tuple[int, ...]:
-    """Returns the positions of inputs that begin to require grad, as by `x.requires_grad_()`, after the function ran."""
+    """Returns the positions of inputs that began to require grad while the function ran, as by `x.requires_grad_()`."""
     pairs = enumerate(zip(inputs.before, inputs.traced, strict=True))
     return tuple(i for i, (before, now) in pairs if is_autograd_leaf(now) and not before.requires_grad)
 
