@@ -416,7 +416,7 @@ class CompiledFunction(Generic[_P, _R]):
         if isinstance(failure, RunsItself):
             failure.forget()
             failure = failure.error
-        return Attempt(arguments, sizes, looks, failure)
+        return Attempt(arguments, sizes, looks, failure, parts=not self._options.double_backward)
 
     def _build(self, tried: _Tried, attempt: Attempt) -> Specialization:
         """Traces and compiles a call in one attempt."""

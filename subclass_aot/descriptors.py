@@ -319,13 +319,19 @@ class IntermediateBase(OutputDescriptor):
 
 @dataclass(frozen=True, slots=True)
 class Gradient(OutputDescriptor):
-    """The gradient of an input, or of a result that is a leaf of autograd's graph which the function makes."""
+    """The gradient of an input, or of a result that is a leaf of autograd's graph which the function makes.
+
+    Attributes:
+        grad_of: What has it.
+        part: The part of backward that computes it, if there are several: see Note [Parts of backward].
+    """
 
     grad_of: InputDescriptor | PlainOutput | IntermediateBase
+    part: int = 0
     is_backward = True
 
     def __str__(self) -> str:
-        return f"gradient of {self.grad_of}"
+        return f"gradient of {self.grad_of}" + f" in part {self.part} of backward" * bool(self.part)
 
     def to_torch(self) -> Any:
         if isinstance(self.grad_of, PlainOutput | IntermediateBase):

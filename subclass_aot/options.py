@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -157,9 +158,26 @@ def compile_split(
     backend = options.of_forward(graphs)
     with _told(backend, graphs.forward, name, "forward"):
         forward = compiled_with_checks(backend, graphs.forward)
+    compiled = CompiledGraphs(graphs, forward, double_backward=double_backward)
     if graphs.backward is None:
-        return CompiledGraphs(graphs, forward)
+        return compiled
     assert with_tangents is not None
+    if not signature.parts:
+        return _with_backward(name, signature, compiled, options, with_tangents)
+    parts = []
+    for i in range(len(signature.parts)):
+        begun = dataclasses.replace(compiled, graphs=graphs.of_part(signature, i))
+        again = UnexpectedTangents.of_part(signature, i, with_tangents)
+        parts.append(_with_backward(name, signature.of_part(i), begun, options, again))
+    return dataclasses.replace(compiled, parts=tuple(parts))
+
+
+def _with_backward(
+    name: str, signature: JointSignature, compiled: CompiledGraphs, options: Options, with_tangents: WithTangents
+) -> CompiledGraphs:
+    """Compiles a backward graph, where its forward graph is compiled."""
+    graphs = compiled.graphs
+    assert graphs.backward is not None
     compile_backward = functools.partial(_compile_backward, options.backward, graphs, name)
     others = UnexpectedTangents(signature, with_tangents, graphs, compile_backward)
     backward: BoxedFunction
@@ -168,24 +186,28 @@ def compile_split(
         backward = LazyFunction(compile_later, name, user_line())
     else:  # a compiler that does not take symbols is given numbers, before forward runs
         backward = compile_backward(graphs.backward)
-    return CompiledGraphs(graphs, forward, backward, others, double_backward)
+    return dataclasses.replace(compiled, backward=backward, others=others)
 
 
-def artifacts_of(options: Options, all_graphs: Sequence[Graphs]) -> dict[str, dict[str, bytes]]:
+def artifacts_of(
+    options: Options, compiled_for: Sequence[tuple[JointSignature, Graphs]]
+) -> dict[str, dict[str, bytes]]:
     """Returns what compilers have made of graphs, by the names of the compilers. What was not compiled yet is compiled
     now.
 
     Args:
         options: What they are compiled with.
-        all_graphs: The graphs of each signature.
+        compiled_for: Each signature with its graphs.
     """
 
     def compile(backend: Backend) -> None:
-        for graphs in all_graphs:
+        for signature, graphs in compiled_for:
             if options.of_forward(graphs) is backend:
                 compiled_with_checks(backend, graphs.forward)
-            if options.backward is backend and graphs.backward is not None:
-                compiled(backend, graphs.backward, backward_inputs(graphs, graphs.backward), True)
+            parts = [graphs.of_part(signature, i) for i in range(len(signature.parts))] or [graphs]
+            for part in parts if options.backward is backend else ():
+                if part.backward is not None:
+                    compiled(backend, part.backward, backward_inputs(part, part.backward), True)
 
     made = options.artifacts.items()
     return {name: artifacts.record(functools.partial(compile, BACKENDS[name])) for name, artifacts in made}

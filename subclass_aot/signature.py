@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -212,6 +213,20 @@ class TangentSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """A part of backward. See Note [Parts of backward].
+
+    Attributes:
+        ends: The results that it begins at, and nothing else does.
+        gradients: The gradients that it gives: of what, by its position among `JointSignature.gradient_targets`, how
+            each is made, and the positions of the tangents that it comes from, among those of the part.
+    """
+
+    ends: tuple[OutputDescriptor, ...]
+    gradients: tuple[tuple[int, Value, tuple[int, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Assumptions:
     """Assumptions about sizes and values, which each call checks.
 
@@ -252,6 +267,9 @@ class JointSignature:
         assumptions: What was assumed of sizes and values.
         grad_modes: Whether autograd is on when the program begins, and when it ends.
         backward_outcome: What hooks put into objects when gradients are computed; None where they change none.
+        parts: The parts of backward, if there are several. A gradient of `inputs` and `made_leaves` is that of the
+            first part which gives one.
+        ends: The results that a part begins at, if this is the signature of one: see `of_part`.
     """
 
     # More than ten attributes: this is all that the stages after the trace know of it, in one place.
@@ -268,6 +286,28 @@ class JointSignature:
     assumptions: Assumptions
     grad_modes: tuple[bool, bool]
     backward_outcome: BackwardOutcome | None = None
+    parts: tuple[Part, ...] = ()
+    ends: tuple[OutputDescriptor, ...] | None = None
+
+    def of_part(self, number: int) -> JointSignature:
+        """Returns what the same forward means beside one of the parts of backward, as if there were no others.
+
+        Args:
+            number: Which part.
+        """
+        part = self.parts[number]
+        given = {target: {"gradient": value, "reach": reach} for target, value, reach in part.gradients}
+        none: dict[str, Any] = {"gradient": None, "reach": ()}
+        inputs = [dataclasses.replace(x, **given.get(i, none)) for i, x in enumerate(self.inputs)]
+        leaves = enumerate(self.made_leaves, len(self.inputs))
+        return dataclasses.replace(
+            self,
+            inputs=tuple(inputs),
+            made_leaves=tuple(dataclasses.replace(x, **given.get(i, none)) for i, x in leaves),
+            tangents=tuple(tangent for tangent in self.tangents if tangent.output in part.ends),
+            parts=(),
+            ends=part.ends,
+        )
 
     @cached_property
     def changes(self) -> tuple[Change, ...]:
@@ -304,6 +344,11 @@ class JointSignature:
     @cached_property
     def through_autograd(self) -> tuple[OutputDescriptor, ...]:
         """Those of `forward_values` that autograd is given. The others go beside, in the list `non_differentiable`."""
+        return self.differentiable if self.ends is None else self.ends
+
+    @cached_property
+    def differentiable(self) -> tuple[OutputDescriptor, ...]:
+        """Those of `forward_values` that autograd goes through, in any of the parts of backward."""
         made = self.forward_values.items() if self.needs_backward else ()
         return tuple(desc for desc, value in made if value.requires_grad)
 

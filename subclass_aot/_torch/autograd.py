@@ -295,6 +295,19 @@ def function_of(node: Any) -> type[torch.autograd.Function]:
     return type(node)._forward_cls  # type: ignore[no-any-return]
 
 
+def may_save(node: torch.autograd.graph.Node) -> bool:
+    """Returns whether a gradient function may keep tensors, which it releases when backward has run.
+
+    The classes that torch generates have an attribute for each; no public name tells them from others. Of others nobody
+    can say, so they may.
+    """
+    if hasattr(node, "variable"):  # a leaf
+        return False
+    cls = type(node)
+    is_generated = getattr(getattr(torch._C, "_functions", None), cls.__name__, None) is cls
+    return not (is_generated and "Backward" in cls.__name__) or any(name.startswith("_raw_saved_") for name in dir(cls))
+
+
 CLEAR_SAVED = "maybe_clear_saved_tensors"
 """The method of a `ctx` that releases what is saved for backward, unless the graph is kept. AOTAutograd calls it."""
 

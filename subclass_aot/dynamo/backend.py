@@ -179,14 +179,14 @@ def _compile(captured: Captured, example_inputs: Sequence[object], options: Opti
     """
     arguments = Arguments.of(nothing, captured.inputs.tensors(example_inputs), {})
     solver = _torch.dynamo.current_solver()
-    sizes = GivenSizes(solver, captured.examples)
+    sizes, parts = GivenSizes(solver, captured.examples), not options.double_backward
 
     def begin(with_grad: Gradients, failure: BaseException | None) -> Attempt | None:
         if with_grad or (failure is not None and (sizes or not isinstance(failure, DataDependentError))):
             return None
         if failure is None:
-            return Attempt(arguments, sizes or None)
-        return None if solver is None else Attempt(arguments, GivenSizes(solver, {}), failure=failure)
+            return Attempt(arguments, sizes or None, parts=parts)
+        return None if solver is None else Attempt(arguments, GivenSizes(solver, {}), failure=failure, parts=parts)
 
     def build(attempt: Attempt) -> tuple[JointSignature, Entry]:
         trace = trace_arguments(captured, attempt, options.replaced)

@@ -12,6 +12,6 @@ from subclass_aot.passes.nodes import must_run as must_run
 from subclass_aot.passes.nodes import new_node as new_node
 from subclass_aot.passes.nodes import viewed_node as viewed_node
 from subclass_aot.passes.once import RemovedOnce as RemovedOnce
-from subclass_aot.passes.once import check_inputs as check_inputs
 from subclass_aot.passes.partition import backward_from as backward_from
 from subclass_aot.passes.partition import default_partition as default_partition
+from subclass_aot.passes.parts import part_of_graph as part_of_graph

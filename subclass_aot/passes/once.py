@@ -100,7 +100,7 @@ class RemovedOnce:
         inputs = forward.graph.find_nodes(op="placeholder")
         count = sum(not is_backward(node) for node in self.joint.graph.find_nodes(op="placeholder"))
         given = sum(each.num_given for each in self._forward)
-        check_inputs(len(inputs) - given, count)
+        self.check_inputs(len(inputs) - given, count)
         _put_back(forward, self._forward, inputs[count:], self._num_outputs, "forward")
         inputs = backward.graph.find_nodes(op="placeholder")
         given = sum(each.num_given for each in self._backward)
@@ -108,6 +108,19 @@ class RemovedOnce:
             raise CompilerResultError(_INPUTS.format(found=len(inputs), count=given))
         num_outputs = len(backward.graph.output_node().args[0]) - _count_of_outputs(self._backward)  # type: ignore[arg-type]
         _put_back(backward, self._backward, inputs[len(inputs) - given :], num_outputs, "backward")
+
+    @staticmethod
+    def check_inputs(found: int, wanted: int) -> None:
+        """Checks how many inputs the forward graph of a partitioner has.
+
+        Raises:
+            CompilerResultError: It has others than the call.
+        """
+        if found != wanted:
+            raise CompilerResultError(
+                f"The forward graph of the partitioner has {found} inputs, but the call has {wanted} "
+                "leaves. A partitioner must keep every input of forward."
+            )
 
     def _remove(self) -> None:
         graph = self.given.graph
@@ -131,19 +144,6 @@ class RemovedOnce:
 
 def _runs_once(node: fx.Node) -> bool:
     return draws(node) or has_no_result(node) or has_side_effect(node)
-
-
-def check_inputs(found: int, wanted: int) -> None:
-    """Checks how many inputs the forward graph of a partitioner has.
-
-    Raises:
-        CompilerResultError: It has others than the call.
-    """
-    if found != wanted:
-        raise CompilerResultError(
-            f"The forward graph of the partitioner has {found} inputs, but the call has {wanted} "
-            "leaves. A partitioner must keep every input of forward."
-        )
 
 
 def _count_of_outputs(all_once: Sequence[_Once]) -> int:

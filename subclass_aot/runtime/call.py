@@ -24,19 +24,21 @@ from subclass_aot.signature import InputMutation
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Function:
-    """The function that runs with gradients: an `autograd.Function`.
+    """A function that runs with gradients: an `autograd.Function`.
 
     Attributes:
+        convention: What its forward and backward agree on.
         apply: Runs it.
         double_backward: What keeps the inputs for second derivatives, if these are wanted.
     """
 
+    convention: Convention
     apply: Callable[..., Any]
-    double_backward: DoubleBackward | None
+    double_backward: DoubleBackward | None = None
 
 
 def emit_call(
-    source: Source, reads: Reads, convention: Convention, graph: BoxedFunction, function: Function | None
+    source: Source, reads: Reads, convention: Convention, graph: BoxedFunction, functions: Sequence[Function] = ()
 ) -> list[str]:
     """Appends what runs forward, writes back, and makes the results.
 
@@ -45,21 +47,27 @@ def emit_call(
         reads: What it has read.
         convention: What the functions agree on.
         graph: The forward graph, compiled.
-        function: What runs with gradients; it has the forward graph in it.
+        functions: What runs with gradients: none, one which has the forward graph in it, or one for each part of
+            backward.
 
     Returns:
         An expression for each flat result.
     """
-    return _Writer(source, reads, convention, graph, function).write()
+    return _Writer(source, reads, convention, graph, functions).write()
 
 
 class _Writer:
     """Writes the lines of one call, in their order."""
 
     def __init__(
-        self, source: Source, reads: Reads, convention: Convention, graph: BoxedFunction, function: Function | None
+        self,
+        source: Source,
+        reads: Reads,
+        convention: Convention,
+        graph: BoxedFunction,
+        functions: Sequence[Function],
     ) -> None:
-        self.source, self.convention, self.graph, self.function = source, convention, graph, function
+        self.source, self.convention, self.graph, self.functions = source, convention, graph, functions
         self.signature, self.mutations = convention.signature, convention.signature.mutations
         self.values, self.leaves, self.listing = reads.values, list(reads.leaves), reads.listing
 
@@ -69,20 +77,23 @@ class _Writer:
         of_inputs = [mutation for mutation in self.mutations.of_inputs if mutation.input < count]
         early = [mutation for mutation in of_inputs if self.changes_first(mutation)]
         self.detach_leaves(of_inputs)
-        ran = None
+        ran, applies_last = None, self.convention.applies_last
         with self.beginning_to_require_grad([mutation for mutation in of_inputs if mutation.requires_grad_mutation]):
             self.reshape(early, is_counted=False)
-            if self.function is None or self.convention.runs_first:
+            if not self.functions or self.convention.runs_first:
                 ran = self.run()
                 made, symints = ran.values, {desc: ran.computed[desc] for desc in self.convention.symints}
+                for function in () if applies_last else self.functions:  # see Note [Parts of backward]
+                    self.apply_after(function, ran)
             else:
-                made, symints = self.apply(self.function)
+                made, symints = self.apply(self.functions[0])
         self.reshape([mutation for mutation in of_inputs if mutation not in early])
         results = Results(self.source, self.signature, self.values, made, symints)
-        if self.function is not None and ran is not None:  # see Note [Made leaves]
+        if self.functions and ran is not None and applies_last:  # see Note [Made leaves]
             for position, result in self.mutations.assigned_data.items():
                 self.source.line(f"{self.values[position]}.data = {results.at(result)}")
-            self.apply_to_leaves(self.function, ran, results)
+            for function in self.functions:
+                self.apply_after(function, ran, results)
         self.copy_new_values(of_inputs, made)
         # Autograd makes a view again, as it is, after such a write.
         self.reshape([mutation for mutation in self.mutations.of_inputs if mutation.input >= count])
@@ -108,7 +119,7 @@ class _Writer:
 
     def changes_first(self, mutation: InputMutation) -> bool:
         """Returns whether an input gets other sizes where autograd does not see it: its gradient has them, too."""
-        has_gradient = self.function is not None and mutation.input in self.convention.requires_grad_inputs
+        has_gradient = bool(self.functions) and mutation.input in self.convention.requires_grad_inputs
         return has_gradient and not any(change.tracked for change in mutation.metadata_mutations)
 
     def detach_leaves(self, of_inputs: Sequence[InputMutation]) -> None:
@@ -173,14 +184,20 @@ class _Writer:
             source.line(f"({''.join(f'{name}, ' for name in others)}) = {beside}")
         return made, symints
 
-    def apply_to_leaves(self, function: Function, ran: Made, results: Results) -> None:
-        """Appends the call that registers with autograd a graph that ran, once the leaves are there on which its
-        results depend.
+    def apply_after(self, function: Function, ran: Made, results: Results | None = None) -> None:
+        """Appends the call that registers with autograd what a graph has computed.
+
+        Args:
+            function: What is called.
+            ran: What the graph has computed.
+            results: The results, where it is called after them: among them are made leaves that have a gradient.
         """
-        first = len(self.signature.inputs)
-        targets = [self.signature.made_leaves[i - first] for i in self.convention.requires_grad_inputs if i >= first]
-        leaves = [results.of(leaf) for leaf in targets]
-        self.emit_apply(function, {"made": f"[{self.listing(ran.names)}]"}, ran.values, leaves)
+        first, leaves = len(self.signature.inputs), []
+        if results is not None:
+            wanted = [i - first for i in function.convention.requires_grad_inputs if i >= first]
+            leaves = [results.of(self.signature.made_leaves[i]) for i in wanted]
+        made = ran.of_part(function.convention)
+        self.emit_apply(function, {"made": f"[{self.listing(made.names)}]"}, ran.values, leaves)
 
     def emit_apply(
         self,
@@ -197,8 +214,10 @@ class _Writer:
             made: The locals of what forward makes. Autograd gives those that it sees.
             leaves: The locals of made leaves that have a gradient.
         """
-        source, convention, signature, values = self.source, self.convention, self.signature, self.values
-        given["leaves"] = f"[{self.listing(self.leaves[: len(signature.index_map.slots)])}]"
+        source, convention, values = self.source, function.convention, self.values
+        signature = convention.signature
+        leaves_read = self.leaves[: len(signature.index_map.slots)]
+        given["leaves"] = f"[{self.listing(leaves_read)}]" if convention.reads_leaves else "[]"
         if convention.keeps_objects:
             source.line("for_backward = []  # objects that backward changes")
             given["objects"] = "for_backward"

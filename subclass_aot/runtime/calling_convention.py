@@ -72,7 +72,12 @@ class Convention:
 
     @property
     def runs_first(self) -> bool:
-        """Whether the graph runs before the `autograd.Function` is applied.
+        """Whether the graph runs before the `autograd.Function` is applied, since there are several, or in the end."""
+        return self.applies_last or bool(self.signature.parts) or self.signature.ends is not None
+
+    @property
+    def applies_last(self) -> bool:
+        """Whether the `autograd.Function` is applied when the results are there.
 
         See Note [Made leaves]. An input that gets other memory has gradients of its new size and dtype, too, which
         autograd reads of it when the function is applied.
@@ -81,13 +86,34 @@ class Convention:
         return any(i >= len(self.signature.inputs) or i in assigned for i in self.requires_grad_inputs)
 
     @property
+    def computed(self) -> list[OutputDescriptor]:
+        """Those outputs of the graph that forward gives to the call, or that it gets where it is that of a part."""
+        if self.signature.ends is None:
+            return list(self.graphs.computed)
+        saved = {saved.output for saved in self.graphs.saved if saved.input is None}
+        return [desc for desc in self.graphs.computed if desc in saved or desc in self.symints]
+
+    @property
+    def values(self) -> list[OutputDescriptor]:
+        """Those of `JointSignature.forward_values` that forward makes, or that it gets where it is that of a part."""
+        if self.signature.ends is None:
+            return list(self.signature.forward_values)
+        read = {*self.signature.through_autograd, *self.checked}
+        return [desc for desc in self.signature.forward_values if desc in read]
+
+    @property
+    def reads_leaves(self) -> bool:
+        """Whether forward reads leaves of the call: that of a part does so for structure alone."""
+        return self.signature.ends is None or bool(self.structure)
+
+    @property
     def gives_new_tensors(self) -> bool:
         """Whether forward gives autograd new tensors alone, and keeps none but those that it saves.
 
         `autograd.Function` has to tell what else there is; a node of the accelerator need not.
         """
         keeps = self.keeps_inputs or self.keeps_objects
-        if self.runs_first or keeps or self.signature.mutations.in_backward:
+        if self.applies_last or keeps or self.signature.mutations.in_backward:
             return False
         given = (self.signature.forward_values[desc] for desc in self.signature.through_autograd)
         leaves = (leaf for value in given if isinstance(value.meta, PlainTensorMeta) for leaf in value.leaves)
@@ -130,7 +156,7 @@ class Convention:
             if isinstance(signature.inputs[i].meta, SubclassCreationMeta):
                 found.append(i)
         outputs = {saved.output for saved in graphs.saved} - {None}
-        for desc in signature.through_autograd:
+        for desc in signature.differentiable:
             value = signature.forward_values[desc]
             if isinstance(value.meta, SubclassCreationMeta) and not outputs.isdisjoint(computed_leaves(value)):
                 found.append(desc)

@@ -35,6 +35,6 @@ def write_dense_program(signature: JointSignature, graphs: Graphs, graph: BoxedF
     for i, given in enumerate(signature.inputs):
         (slot, *_) = signature.index_map.flat_of(i)
         values.append(leaves[slot] if isinstance(given.meta, PlainTensorMeta) else "None")
-    results = emit_call(source, Reads(values, leaves, ", ".join), Convention(signature, graphs, False), graph, None)
+    results = emit_call(source, Reads(values, leaves, ", ".join), Convention(signature, graphs, False), graph)
     source.line(f"return {emit_finish(source, signature.outcome, values, results)}")
     return source.build()

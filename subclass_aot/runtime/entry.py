@@ -43,6 +43,7 @@ class CompiledGraphs:
         backward: The backward graph, compiled; None without gradients.
         others: What to do with gradients of other kinds than the backward graph is for.
         double_backward: What makes gradients differentiable, if that is wanted.
+        parts: Each of the parts of backward, if there are several, with what stands above; then it is None there.
     """
 
     graphs: Graphs
@@ -50,6 +51,7 @@ class CompiledGraphs:
     backward: BoxedFunction | None = None
     others: UnexpectedTangents | None = None
     double_backward: DoubleBackward | None = None
+    parts: tuple[CompiledGraphs, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,34 +84,27 @@ def make_entry(
         compiled = dataclasses.replace(compiled, forward=without_autocast(compiled.forward))
     convention = Convention(signature, compiled.graphs, keeps_inputs=compiled.double_backward is not None)
     sources: dict[str, str] = {}
-    function = None
+    functions: list[Function] = []
     seen = any(
         _torch.plain_subclasses.is_plain_subclass(cls) and _torch.plain_subclasses.sees_functions(cls)
         for cls in map(type, arguments.values)
     )
     if compiled.backward is not None:
-        forward = write_forward(convention, compiled.forward)
-        backward = write_backward(convention, compiled.backward, compiled.others)
-        _torch.dynamo.below_dynamo(forward)  # which autograd calls, as it does the other one
-        _torch.dynamo.below_dynamo(backward)
-        sources = {"forward": _text(forward), "backward": _text(backward)}
-        if seen:
-            backward = _unseen_by_classes(backward)
-        again = compiled.double_backward
-        once = functools.partial(once_differentiable, put=signature.backward_outcome)
-        chosen = (once if again is None else again.differentiable)(backward)
-        function = Function(_applied(convention, forward, chosen), again)
+        functions.append(_function(convention, compiled, seen, sources))
+    for number, part in enumerate(compiled.parts):
+        of_part = Convention(signature.of_part(number), part.graphs, keeps_inputs=False)
+        functions.append(_function(of_part, part, seen, sources))
 
     def body(source: Source, reads: Reads) -> None:
         emit_start(source, signature.outcome)
         before, after = signature.grad_modes
         enabled = before or signature.needs_backward
         if before == after == enabled:
-            results = emit_call(source, reads, convention, compiled.forward, function)
+            results = emit_call(source, reads, convention, compiled.forward, functions)
         else:  # the program switches autograd on inside, or does not leave it as it was
             mode = source.const(torch.set_grad_enabled, "set_grad_enabled")
             with source.block(f"with {mode}({enabled}):"):
-                results = emit_call(source, reads, convention, compiled.forward, function)
+                results = emit_call(source, reads, convention, compiled.forward, functions)
             source.line(f"{mode}({after})")
         source.line(f"return {emit_finish(source, signature.outcome, reads.values, results, arguments.named)}")
 
@@ -119,6 +114,30 @@ def make_entry(
     if seen:
         call = _unseen_by_classes(call)
     return Entry(call, arguments.is_flat, {"call": text, **sources})
+
+
+def _function(convention: Convention, compiled: CompiledGraphs, seen: bool, sources: dict[str, str]) -> Function:
+    """Generates a function that runs with gradients.
+
+    Args:
+        convention: What its forward and backward agree on.
+        compiled: The graphs.
+        seen: Whether the call brings tensors of classes that see functions of torch.
+        sources: Gets the generated text.
+    """
+    assert compiled.backward is not None
+    forward = write_forward(convention, compiled.forward)
+    backward = write_backward(convention, compiled.backward, compiled.others)
+    _torch.dynamo.below_dynamo(forward)  # which autograd calls, as it does the other one
+    _torch.dynamo.below_dynamo(backward)
+    number = f" {len(sources) // 2}" if sources else ""
+    sources |= {f"forward{number}": _text(forward), f"backward{number}": _text(backward)}
+    if seen:
+        backward = _unseen_by_classes(backward)
+    again = compiled.double_backward
+    once = functools.partial(once_differentiable, put=convention.signature.backward_outcome)
+    chosen = (once if again is None else again.differentiable)(backward)
+    return Function(convention, _applied(convention, forward, chosen), again)
 
 
 def _unseen_by_classes(function: Callable[..., Any]) -> Callable[..., Any]:

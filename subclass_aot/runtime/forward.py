@@ -43,12 +43,26 @@ class Made:
         """All of them."""
         return [*self.computed.values(), *self.values.values(), *self.saved, *self.sizes]
 
+    def of_part(self, convention: Convention) -> Made:
+        """Returns what the function of one of the parts of backward is given.
+
+        Args:
+            convention: That of its forward and backward.
+        """
+        of_whole = convention.graphs.of_whole
+        return Made(
+            {desc: self.computed[desc] for desc in convention.computed},
+            {desc: self.values[desc] for desc in convention.values},
+            self.saved if of_whole is None else [self.saved[i] for i in of_whole],
+            self.sizes,
+        )
+
     @staticmethod
     def fresh(source: Source, convention: Convention) -> Made:
         """Returns new locals."""
         graphs = convention.graphs
-        computed = {desc: source.fresh(str(desc)) for desc in graphs.computed}
-        values = {desc: source.fresh("value") for desc in convention.signature.forward_values}
+        computed = {desc: source.fresh(str(desc)) for desc in convention.computed}
+        values = {desc: source.fresh("value") for desc in convention.values}
         saved = [source.fresh(f"saved_{i}") for i in range(len(graphs.saved))]
         sizes = [source.fresh(f"size_{i}") for i in range(graphs.num_saved_symints)]
         return Made(computed, values, saved, sizes)
@@ -87,7 +101,8 @@ def emit_forward(
 def write_forward(convention: Convention, graph: BoxedFunction) -> Callable[..., Any]:
     """Generates `forward(ctx, leaves, non_differentiable, checked, *values)`, the first half of an `autograd.Function`.
 
-    Where the graph runs first, it is `forward(ctx, leaves, made, checked, *values)`. See Note [Made leaves].
+    Where the graph runs first, it is `forward(ctx, leaves, made, checked, *values)`. See Note [Made leaves] and Note
+    [Parts of backward].
 
     With second derivatives `kept` stands before `values`: it leads autograd to what they need.
 
@@ -204,16 +219,23 @@ _SET_BIT = {"conj": torch.conj, "neg": _torch.operators.negated_lazily}
 
 
 def _save(source: Source, convention: Convention, made: Made) -> None:
-    """Appends `save_for_backward`. Beside leaves of a wrapper stands the wrapper: Note [Versions of wrappers]."""
-    names = []
+    """Appends `save_for_backward`. Beside leaves of a wrapper stands the wrapper: Note [Versions of wrappers].
+
+    Of a result of another part of backward it saves an alias, which counts writes together with it. The result itself
+    would keep what that part saves, and two that save one of each other would keep each other for ever.
+    """
+    names, signature = [], convention.signature
+    of_others = set(signature.differentiable) - set(signature.through_autograd)
+    leaves_of_others = {leaf for desc in of_others for leaf in computed_leaves(signature.forward_values[desc])}
     for name, saved in zip(made.saved, convention.graphs.saved, strict=True):
         if saved.output is not None and saved.input is None:
             name = made.computed[saved.output]  # the object that is returned, so that autograd sees it is an output
+            name += ".detach()" if saved.output in leaves_of_others else ""
         names.append(name)
     asking = set(convention.requires_grad_inputs)
     for of in convention.checked:
         if not isinstance(of, int):
-            names.append(made.values[of])
+            names.append(made.values[of] + (".detach()" if of in of_others else ""))
         elif of in asking:
             names.append(f"x{of}")
     if convention.saved_for_version_check:

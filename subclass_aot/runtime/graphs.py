@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from torch.fx.node import Argument
 from subclass_aot import _torch
 from subclass_aot.backends import Fakes, example_inputs
 from subclass_aot.descriptors import (
+    Gradient,
     InputDescriptor,
     LiveInput,
     MutatedInput,
@@ -22,11 +24,12 @@ from subclass_aot.descriptors import (
     SavedForBackward,
     describe,
     descriptor_of,
+    outermost,
     undescribed,
 )
 from subclass_aot.meta import Spec, new_leaf
 from subclass_aot.operators import effects_of
-from subclass_aot.passes import RemovedOnce, check_inputs, default_partition, is_backward, is_symint
+from subclass_aot.passes import RemovedOnce, default_partition, is_backward, is_symint, part_of_graph
 from subclass_aot.runtime.value_checks import is_in_parts, with_checks
 from subclass_aot.signature import JointSignature
 from subclass_aot.trace import JointTrace
@@ -71,6 +74,7 @@ class Graphs:
         computed: The outputs of forward that are not only saved.
         saved: The saved tensors.
         num_saved_symints: How many symbolic numbers are saved.
+        of_whole: Which of the tensors that forward saves `saved` are, if backward is one of several parts.
     """
 
     forward: fx.GraphModule
@@ -78,6 +82,7 @@ class Graphs:
     computed: Mapping[OutputDescriptor, Computed]
     saved: tuple[Saved, ...]
     num_saved_symints: int
+    of_whole: tuple[int, ...] | None = None
 
     @staticmethod
     def without_trace(
@@ -103,6 +108,30 @@ class Graphs:
         with_checks(forward, signature, dict(zip(descriptor_of(output), values, strict=True)))
         made = {desc: Computed(*pair) for desc, pair in computed.items()}
         return Graphs(forward, backward, made, tuple(Saved(*pair) for pair in saved), num_saved_symints)
+
+    def of_part(self, signature: JointSignature, number: int) -> Graphs:
+        """Returns the graphs with one of the parts of backward. See Note [Parts of backward].
+
+        Args:
+            signature: The signature, of all parts.
+            number: Which part.
+        """
+        assert self.backward is not None
+        first = self.num_saved_symints
+        place = first + len(self.saved)
+        wanted = set(range(first))
+        for tangent in signature.tangents:
+            after = place + sum(isinstance(spec, Spec) for spec in tangent.specs)
+            wanted |= set(range(place, after)) if tangent.output in signature.parts[number].ends else set()
+            place = after
+        descs = [outermost(desc) for desc in descriptor_of(self.backward.graph.output_node())]
+        outputs = [i for i, desc in enumerate(descs) if isinstance(desc, Gradient) and desc.part == number]
+        saved = range(first, first + len(self.saved))
+        backward, kept = part_of_graph(self.backward, wanted, saved, outputs)
+        of_whole = tuple(i - first for i in kept if i in saved)
+        return dataclasses.replace(
+            self, backward=backward, saved=tuple(self.saved[i] for i in of_whole), of_whole=of_whole
+        )
 
     def tell_compilers(self, signature: JointSignature, free_strides: bool) -> None:
         """Writes into `meta` what compilers may make use of: which inputs stay in place, which outputs are free.
@@ -175,8 +204,12 @@ def backward_inputs(graphs: Graphs, backward: fx.GraphModule) -> list[Any]:
     """
     inputs = example_inputs(backward)
     strides = graphs.forward.meta.get("output_strides", ())
-    for output in graphs.forward.meta.get("free_outputs", ()):
-        position = output - len(graphs.computed) + graphs.num_saved_symints
+    free = graphs.forward.meta.get("free_outputs", ())
+    of_whole = range(len(graphs.saved)) if graphs.of_whole is None else graphs.of_whole
+    for position, saved in enumerate(of_whole if free else (), graphs.num_saved_symints):
+        output = len(graphs.computed) + saved
+        if output not in free:
+            continue
         spec, stride = inputs[position].meta_spec, strides[output]
         if stride is not None and stride != spec.stride:
             inputs[position] = new_leaf(Spec.make(spec.size, stride, 0, spec.dtype, spec.device, spec.layout))
@@ -248,7 +281,7 @@ def _describe_inputs(trace: JointTrace, forward: fx.GraphModule) -> list[fx.Node
     given = trace.graph_module.graph.find_nodes(op="placeholder")
     descs = [descriptor_of(node) for node in given if not is_backward(node)]
     placeholders = forward.graph.find_nodes(op="placeholder")
-    check_inputs(len(placeholders), len(descs))
+    RemovedOnce.check_inputs(len(placeholders), len(descs))
     for node, desc in zip(placeholders, descs, strict=True):
         node.meta = dict(node.meta)  # a partitioner may give nodes of both graphs one dict
         describe(node, desc)

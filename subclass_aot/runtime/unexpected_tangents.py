@@ -17,7 +17,7 @@ has passed. So where a compiler insists, the operators of such a backward run on
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -131,6 +131,24 @@ class UnexpectedTangents:
         self._structured = _with_structure(self._signature)
         self.needed = _not_replaced_by_zeros(self._signature) | self._structured
         """The tangents for which zeros may not do. See Note [Undefined gradients]."""
+
+    @staticmethod
+    def of_part(signature: JointSignature, number: int, with_tangents: WithTangents) -> WithTangents:
+        """Returns what goes backward once more from the results of one of the parts of backward.
+
+        Args:
+            signature: The signature, of all parts.
+            number: Which part.
+            with_tangents: Goes backward once more from any results.
+        """
+        ends = signature.parts[number].ends
+        position = [i for i, tangent in enumerate(signature.tangents) if tangent.output in ends]
+
+        def of_part(tangents: Mapping[int, torch.Tensor | None], *present: Sequence[Present]) -> JointTrace:
+            trace = with_tangents({position[i]: tangent for i, tangent in tangents.items()}, *present)
+            return dataclasses.replace(trace, signature=dataclasses.replace(trace.signature, ends=ends))
+
+        return of_part
 
     def take(
         self, write: Write, where: Sequence[str], present: Sequence[Present] | None, *tangents: torch.Tensor | None

@@ -158,7 +158,7 @@ def write_file(
             with at(f"specialization {number}"):
                 written.append(encode_specialization(each, encoder, blobs))
         classes = {name_of(cls): source_of(cls) for each in specializations for cls in _classes_of(each.signature)}
-    artifacts = artifacts_of(options, [each.graphs for each in specializations])
+    artifacts = artifacts_of(options, [(each.signature, each.graphs) for each in specializations])
     document = {
         **versions(),
         "function": _name(fn),
@@ -255,6 +255,7 @@ def _classes_of(signature: JointSignature) -> Iterator[type]:
     """Yields the wrapper classes in a signature."""
     ahead: list[Any] = [given.meta for given in signature.inputs]
     ahead += [given.gradient.meta for given in signature.gradient_targets if given.gradient is not None]
+    ahead += [value.meta for part in signature.parts for _, value, _ in part.gradients]
     ahead += [tangent.meta for tangent in signature.tangents]
     ahead += [output.meta for output in signature.outputs if hasattr(output, "meta")]
     while ahead:

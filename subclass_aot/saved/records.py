@@ -27,6 +27,7 @@ from subclass_aot.signature import (
     MadeLeaf,
     MetadataMutation,
     Mutations,
+    Part,
     TangentSpec,
 )
 from subclass_aot.tables import Table
@@ -54,7 +55,7 @@ RECORDS: dict[str, Any] = {
         *(outputs.ViewOfInput, outputs.ViewOfBase, outputs.Constant, outputs.ComputedSymints),
         *(views.Chain, views.Step, views.SymintAt, views.Strided),
         *(Base, Absent, Assumptions, Beginning, Input, InputMutation, MadeLeaf),
-        *(MetadataMutation, Mutations, TangentSpec),
+        *(MetadataMutation, Mutations, Part, TangentSpec),
         *(SavedSymbols, SavedSize, NodeAt, Look),
         *(*RECIPES, BackwardOutcome, AccessPath, Named, Entry, Table),
     )

@@ -1,11 +1,11 @@
 """The joint trace of forward and backward."""
 
+from subclass_aot.trace.attempt import Attempt as Attempt
 from subclass_aot.trace.handlers import handlers_run as handlers_run
 from subclass_aot.trace.joint import JointTrace as JointTrace
 from subclass_aot.trace.raised import RunsItself as RunsItself
 from subclass_aot.trace.raised import is_of_function as is_of_function
 from subclass_aot.trace.threads import is_tracing as is_tracing
 from subclass_aot.trace.threads import one_at_a_time as one_at_a_time
-from subclass_aot.trace.trace import Attempt as Attempt
 from subclass_aot.trace.trace import specialize as specialize
 from subclass_aot.trace.trace import trace_arguments as trace_arguments

@@ -165,7 +165,7 @@ def _found(results: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor], tang
     and refuses `torch.autograd.grad`.
     """
     with _dead_ends(results) as dead_ends:
-        if not any(_hides_what_it_reaches(node) for node in _nodes(results)):
+        if not any(hides_what_it_reaches(node) for node in _nodes(results)):
             found: Sequence[torch.Tensor | None]
             found = _torch.autograd.gradients(results, leaves, tangents)
         else:
@@ -218,10 +218,10 @@ def _reach(
         mask[result.grad_fn] = mask.get(result.grad_fn, 0) | 1 << i
     at_leaf: dict[int, int] = {}
     hidden = 0
-    for node in _in_order(results):
+    for node in in_order(results):
         passed = visited.get(node, 0) | mask[node]
         here = passed if dead_ends and _is_given_zeros(node) else mask[node]
-        if _hides_what_it_reaches(node):
+        if hides_what_it_reaches(node):
             hidden |= here
         variable = getattr(node, "variable", None)
         if isinstance(variable, torch.Tensor):
@@ -248,12 +248,12 @@ def _is_given_zeros(node: Any) -> bool:
     return all(code is None or "set_materialize_grads" not in code.co_names for code in codes)
 
 
-def _hides_what_it_reaches(node: Any) -> bool:
+def hides_what_it_reaches(node: Any) -> bool:
     """Returns whether a node runs a backward of its own, and autograd's graph does not show what that leads to."""
     return _torch.autograd.name_of(node) == "CheckpointFunctionBackward"
 
 
-def _in_order(results: Iterable[torch.Tensor]) -> list[Any]:
+def in_order(results: Iterable[torch.Tensor]) -> list[Any]:
     """Returns what autograd would run to differentiate `results`, each node before those that it leads to."""
     order: list[Any] = []
     seen: set[Any] = set()

@@ -19,20 +19,21 @@ from subclass_aot._stack import pass_on_interruption
 from subclass_aot.call import Arguments
 from subclass_aot.descriptors import Number, SyntheticBase, describe, descriptor_of
 from subclass_aot.flatten import FlattenPlan
-from subclass_aot.graph import Looks, Recorder, Retrace, remove_mutations
+from subclass_aot.graph import Recorder, Retrace, remove_mutations
 from subclass_aot.lru_caches import forget_in_caches
 from subclass_aot.meta import Listener, MetaTensor, other_threads
 from subclass_aot.outcome import OlderObjects, Present, find_holders
 from subclass_aot.put_back import PutBack
 from subclass_aot.shown_type import NO_PROGRAM, modules_of_programs, types_shown
 from subclass_aot.signature import Assumptions, JointSignature
-from subclass_aot.sizes import DynamicSizes, GivenSizes, fake_with_sizes
+from subclass_aot.sizes import fake_with_sizes
 from subclass_aot.stages import note_stage
+from subclass_aot.trace.attempt import Attempt
 from subclass_aot.trace.backward import Backward, run_backward
 from subclass_aot.trace.beginnings import beginnings
 from subclass_aot.trace.forward import Forward, run_forward
 from subclass_aot.trace.handlers import traced_until_the_end
-from subclass_aot.trace.inputs import InputPlan, TracedInputs, UserInputs, plan_inputs, trace_inputs
+from subclass_aot.trace.inputs import TracedInputs, UserInputs, plan_inputs, trace_inputs
 from subclass_aot.trace.made_leaves import described
 from subclass_aot.trace.mutations import requires_grad_mutations, with_backward
 from subclass_aot.trace.surroundings import recording, with_symbols
@@ -69,35 +70,30 @@ class JointTrace:
 
 
 def trace_once(
-    fn: Callable[..., Any],
-    arguments: Arguments,
-    decompositions: Mapping[Any, Callable[..., Any]] | None,
-    inference: bool,
-    dynamic: DynamicSizes | GivenSizes | None,
-    values: Looks | None = None,
+    fn: Callable[..., Any], attempt: Attempt, decompositions: Mapping[Any, Callable[..., Any]] | None, inference: bool
 ) -> JointTrace:
     """Runs the function, forward and backward.
 
     Args:
         fn: What is traced.
-        arguments: The call.
+        attempt: The call, and how it is traced.
         decompositions: Operators to replace.
         inference: Whether the call is in inference mode.
-        dynamic: Which sizes are symbols; None if every number must be known, those that depend on data too.
-        values: Answers where the function reads values; None if it may not.
 
     Raises:
         Retrace: It has to run once more, in another way.
     """
+    values, arguments = attempt.values, attempt.arguments.with_views(attempt.options.views)
     recorder = Recorder(decompositions, values)
-    plan, user = plan_inputs(arguments, dynamic)
+    plan, user = plan_inputs(arguments, attempt.sizes)
     if values is not None and plan.symbols is not None:
         plan.symbols.answer(values.of_symbol, values.cautious)
     with _caches_cleared_on_errors(recorder), OlderObjects() as older:
         try:
             with PutBack(partial(_end, recorder.graph)):
                 with types_shown(_modules_of(fn, arguments)), recording(plan, recorder):
-                    inputs, forward, backward = _record(fn, plan, user, recorder, inference, older)
+                    inputs = trace_inputs(plan, user, recorder, inference)
+                    forward, backward = _record(fn, inputs, user, recorder, older, attempt.parts)
                 trace = _joint(inputs, forward, backward)
         except Exception as error:  # of the function's
             pass_on_interruption(error)
@@ -154,14 +150,16 @@ def _end(graph: Any) -> None:
 
 def _record(
     fn: Callable[..., Any],
-    plan: InputPlan,
+    inputs: TracedInputs,
     user: UserInputs,
     recorder: Recorder,
-    inference: bool,
     older: OlderObjects,
-) -> tuple[TracedInputs, Forward, Backward]:
-    """Runs the function forward and backward. When this returns, nothing but what it returns holds traced tensors."""
-    inputs = trace_inputs(plan, user, recorder, inference)
+    in_parts: bool,
+) -> tuple[Forward, Backward]:
+    """Runs the function forward and backward. When this returns, nothing but its inputs and what it returns holds
+    traced tensors.
+    """
+    plan = inputs.plan
     placeholders = recorder.graph.find_nodes(op="placeholder")
     given = dict(zip(placeholders, [user.leaves[s] for s in plan.graph_slots], strict=True))
     other_threads.note(recorder.graph, given)
@@ -170,12 +168,13 @@ def _record(
         values.start(given, recorder.listeners.random_numbers.start)
     with user.arguments.replaced(inputs.seen, stand_ins=True, in_this_thread=True) as call:
         forward = run_forward(fn, call, inputs, user, recorder, older)
-        backward = run_backward(inputs, forward, forward.tangents, recorder, older)  # may run parts of `fn` again
+        # May run lines of `fn` again.
+        backward = run_backward(inputs, forward, forward.tangents, recorder, older, in_parts)
     if backward.put is None:
-        return inputs, dataclasses.replace(forward, after=None), backward
+        return dataclasses.replace(forward, after=None), backward
     assert forward.after is not None
     forward.after.fix()
-    return inputs, forward, backward
+    return forward, backward
 
 
 def _with_tangents(
@@ -234,6 +233,7 @@ def _joint(inputs: TracedInputs, forward: Forward, backward: Backward) -> JointT
         assumptions=assumptions,
         grad_modes=forward.grad_modes,
         backward_outcome=None if backward.put is None else backward.put.outcome,
+        parts=backward.parts,
     )
     return JointTrace(graph_module, signature)
 

@@ -1,11 +1,10 @@
-"""Attempts to trace a call: how one is made, and what is tried after one that failed. Nobody else tries again."""
+"""Attempts to trace a call: what is tried after one that failed. Nobody else tries again."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -13,60 +12,17 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot._stack import pass_on_interruption
-from subclass_aot.call import Arguments
-from subclass_aot.graph import Looks, Retrace, TraceOptions
+from subclass_aot.graph import Retrace
 from subclass_aot.put_back import PutBack
-from subclass_aot.sizes import DynamicSizes, GivenSizes
 from subclass_aot.symbols import SizesMustBeKnown
 from subclass_aot.tables import Gradients
+from subclass_aot.trace.attempt import Attempt
 from subclass_aot.trace.handlers import Abandoned, handlers_run, handlers_wait, with_handlers_waiting
 from subclass_aot.trace.joint import JointTrace, trace_once
 from subclass_aot.trace.text import Hashes
 from subclass_aot.trace.threads import is_tracing, now_tracing, one_at_a_time
 
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Attempt:
-    """How a call is traced.
-
-    Attributes:
-        arguments: The call.
-        sizes: Which sizes are symbols; None if every number must be known, those that depend on data too.
-        values: Answers where the function reads values; None if it may not.
-        failure: What the function or a compiler raised where more sizes were symbols.
-        options: What the attempts before this one have found out.
-        handlers: How many handlers of signals had run before `arguments` were read.
-    """
-
-    arguments: Arguments
-    sizes: DynamicSizes | GivenSizes | None = None
-    values: Looks | None = None
-    failure: BaseException | None = None
-    options: TraceOptions = TraceOptions()
-    handlers: int = dataclasses.field(default_factory=handlers_run)
-
-    def after(self, failure: SizesMustBeKnown | Retrace) -> Attempt:
-        """Returns what is tried next.
-
-        Args:
-            failure: Why this attempt failed.
-        """
-        sizes, options = self.sizes, self.options
-        if isinstance(failure, Retrace):
-            options = failure.options(options)
-            if options.data_dependent_sizes and sizes is None:
-                sizes = DynamicSizes()
-            if options.views and sizes is not None:  # see Note [Views of one tensor]
-                joined = self.arguments.with_views(options.views)
-                sizes = sizes.without({*options.views, *map(joined.path_of, joined.view_of)})
-        elif sizes:
-            sizes = sizes.without(failure.paths)
-        else:  # those that depend on data: the call tells them, or the operator that makes them is refused
-            assert sizes is not None, "a trace without symbolic sizes has known ones"
-            sizes, options = None, dataclasses.replace(options, data_dependent_sizes=False, values_fix_sizes=True)
-        return dataclasses.replace(self, sizes=sizes, options=options)
 
 
 Begin = Callable[[Gradients, BaseException | None], Attempt | None]
@@ -160,8 +116,7 @@ def _trace_arguments(
                 kernels,
                 hashes.used(),
             ):
-                call = attempt.arguments.with_views(options.views)
-                return trace_once(fn, call, decompositions, inference, attempt.sizes, values)
+                return trace_once(fn, attempt, decompositions, inference)
         except Exception as error:  # of the function's, which read a hash
             pass_on_interruption(error)
             if not hashes.refused:

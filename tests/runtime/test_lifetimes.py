@@ -83,7 +83,7 @@ def test_nothing_is_kept_after_backward(kind: str, no_collector: None) -> None:
 @pytest.mark.parametrize("kind", MAKERS)
 def test_tangents_and_gradients_are_not_kept(kind: str, fails_in: str, no_collector: None) -> None:
     """Nor inputs and results; of two results, in one backward and of one alone, and where a graph fails."""
-    compiled = aot_compile(lambda x: (x * x, x.sin()), fw_compiler=Failing(fails_in))
+    compiled = aot_compile(lambda x: ((y := x * x), y.sin()), fw_compiler=Failing(fails_in))
     for used in (2, 1):
         x = MAKERS[kind](3).requires_grad_()
         tangents = [MAKERS[kind](3) for _ in range(used)]
@@ -99,6 +99,26 @@ def test_tangents_and_gradients_are_not_kept(kind: str, fails_in: str, no_collec
             alive += [weakref.ref(t) for t in (x.grad, *dense_leaves(x.grad))]
         out = None
         del x, tangents
+        assert [r() for r in alive] == [None] * len(alive)
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_parts_of_backward_that_save_results_of_each_other_do_not_keep_each_other(
+    kind: str, no_collector: None
+) -> None:
+    def program(a: Any, b: Any) -> Any:
+        y, z = a.exp(), b.exp()
+        return y * z.detach(), z * y.detach(), y, z
+
+    compiled = aot_compile(program)
+    for used in (0, 1, 2):
+        given = [MAKERS[kind](3).requires_grad_() for _ in range(2)]
+        results = compiled(*given)
+        alive = [weakref.ref(t) for x in (*given, *results) for t in (x, *dense_leaves(x.detach()))]
+        for result in results[:used]:
+            result.backward(torch.ones_like(result.detach()))
+        result = None
+        del given, results
         assert [r() for r in alive] == [None] * len(alive)
 
 

@@ -205,11 +205,23 @@ def test_inner_tensors_that_differ_from_those_expected(note: str, wrap: Any, sca
         assert not difference(expected, found, strides=False)
 
 
+class Joins(torch.autograd.Function):
+    """A copy. Results that are made of it go backward together: it may have saved something."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return gradient
+
+
 @pytest.mark.parametrize("used", [(0,), (1,), (0, 1)])
 def test_a_result_without_a_gradient_does_not_change_the_class_of_others(used: tuple[int, ...]) -> None:
     """Zeros of its class would: what a dense tensor gets of its product with a wrapper is a wrapper."""
     graphs, compiler = counting()
-    program = lambda x, w: (x * w, x.sin())  # noqa: E731
+    program = lambda x, w: ((x := Joins.apply(x)) * w, x.sin())  # noqa: E731
     compiled = aot_compile(program, bw_compiler=compiler, lazy_backward=False)
     for _ in range(2):
         gradients = []
@@ -228,7 +240,7 @@ def test_a_result_without_a_gradient_does_not_change_the_class_of_others(used: t
 def test_a_result_without_a_gradient_does_not_change_the_class_of_a_wrappers_gradient(used: tuple[int, ...]) -> None:
     """What a wrapper gets of the sum of itself and a dense tensor, in the memory of the latter, is dense."""
     graphs, compiler = counting()
-    program = lambda x, w: (w * 2, x.clone().add_(w))  # noqa: E731
+    program = lambda x, w: ((w := Joins.apply(w)) * 2, x.clone().add_(w))  # noqa: E731
     compiled = aot_compile(program, bw_compiler=compiler, lazy_backward=False)
     for _ in range(2):
         gradients = []
@@ -245,7 +257,7 @@ def test_a_result_without_a_gradient_does_not_change_the_class_of_a_wrappers_gra
 def test_a_gradient_of_the_class_of_its_input_takes_zeros_for_what_is_undefined() -> None:
     graphs, compiler = counting()
     w = pair().requires_grad_()
-    aot_compile(lambda w: (w * 2, w.sin()), bw_compiler=compiler)(w)[0].sum().backward()
+    aot_compile(lambda w: ((w := Joins.apply(w)) * 2, w.sin()), bw_compiler=compiler)(w)[0].sum().backward()
     assert len(graphs) == 1 and not difference(w.grad, torch.full_like(w.detach(), 2.0))
 
 
@@ -259,7 +271,9 @@ def test_where_an_undefined_gradient_cannot_have_a_backward_of_its_own() -> None
         return compiler(graph, inputs)
 
     x, w = torch.full((2, 3), 0.5, requires_grad=True), pair().requires_grad_()
-    compiled = aot_compile(lambda x, w: (x * w, x * 3), bw_compiler=broken_later, lazy_backward=False)
+    compiled = aot_compile(
+        lambda x, w: ((x := Joins.apply(x)) * w, x * 3), bw_compiler=broken_later, lazy_backward=False
+    )
     results = compiled(x, w)
     with pytest.raises(TangentError, match=r"output\[0\] has no gradient, .*: RuntimeError: no more"):
         torch.autograd.grad(results[1], x, torch.ones(2, 3), retain_graph=True)
@@ -281,7 +295,7 @@ def test_a_compiler_that_assumes_more_once_the_guard_is_made() -> None:
             raise RuntimeError("while compiling") from refused
         raise AssertionError("it was assumed")
 
-    program = lambda x, w: (x * w, x.sin())  # noqa: E731
+    program = lambda x, w: ((x := Joins.apply(x)) * w, x.sin())  # noqa: E731
     compiled = aot_compile(program, dynamic=True, bw_compiler=insists)
     for rows in (5, 3, 2, 7):
         gradients = []

@@ -1,0 +1,56 @@
+"""How a call is traced, in one of several attempts."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from subclass_aot.call import Arguments
+from subclass_aot.graph import Looks, Retrace, TraceOptions
+from subclass_aot.sizes import DynamicSizes, GivenSizes
+from subclass_aot.symbols import SizesMustBeKnown
+from subclass_aot.trace.handlers import handlers_run
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Attempt:
+    """How a call is traced.
+
+    Attributes:
+        arguments: The call.
+        sizes: Which sizes are symbols; None if every number must be known, those that depend on data too.
+        values: Answers where the function reads values; None if it may not.
+        failure: What the function or a compiler raised where more sizes were symbols.
+        options: What the attempts before this one have found out.
+        parts: Whether backward may have several parts. See Note [Parts of backward].
+        handlers: How many handlers of signals had run before `arguments` were read.
+    """
+
+    arguments: Arguments
+    sizes: DynamicSizes | GivenSizes | None = None
+    values: Looks | None = None
+    failure: BaseException | None = None
+    options: TraceOptions = TraceOptions()
+    parts: bool = False
+    handlers: int = dataclasses.field(default_factory=handlers_run)
+
+    def after(self, failure: SizesMustBeKnown | Retrace) -> Attempt:
+        """Returns what is tried next.
+
+        Args:
+            failure: Why this attempt failed.
+        """
+        sizes, options = self.sizes, self.options
+        if isinstance(failure, Retrace):
+            options = failure.options(options)
+            if options.data_dependent_sizes and sizes is None:
+                sizes = DynamicSizes()
+            if options.views and sizes is not None:  # see Note [Views of one tensor]
+                joined = self.arguments.with_views(options.views)
+                sizes = sizes.without({*options.views, *map(joined.path_of, joined.view_of)})
+        elif sizes:
+            sizes = sizes.without(failure.paths)
+        else:  # those that depend on data: the call tells them, or the operator that makes them is refused
+            assert sizes is not None, "a trace without symbolic sizes has known ones"
+            sizes, options = None, dataclasses.replace(options, data_dependent_sizes=False, values_fix_sizes=True)
+        return dataclasses.replace(self, sizes=sizes, options=options)

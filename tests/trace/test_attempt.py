@@ -1,0 +1,21 @@
+"""What is tried after an attempt that failed."""
+
+from __future__ import annotations
+
+import torch
+
+from subclass_aot.call import Arguments
+from subclass_aot.graph import Retrace
+from subclass_aot.sizes import DynamicSizes
+from subclass_aot.symbols import SizesMustBeKnown
+from subclass_aot.trace import Attempt
+
+
+def test_a_failure_changes_sizes_or_options_and_nothing_else() -> None:
+    arguments = Arguments.of(torch.add, (torch.rand(2, 3), torch.rand(2, 3)), {})
+    attempt = Attempt(arguments, DynamicSizes({"args[0]": {0}, "args[1]": {0}}), parts=True)
+    known = attempt.after(SizesMustBeKnown(["args[1]"]))
+    assert known.sizes is not None and known.parts and known.options == attempt.options
+    again = known.after(Retrace(fused_lstm=False))
+    assert not again.options.fused_lstm and again.sizes is known.sizes and again.parts
+    assert again.arguments is arguments and again.handlers == attempt.handlers
