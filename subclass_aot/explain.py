@@ -85,7 +85,8 @@ def _section(specialization: Specialization) -> list[str]:
         lines.append(f"one storage in the graph: {', '.join(map(signature.path_of, base.slots))}")
     lines.append(f"forward graph: {_size(graphs.forward)}, saves {len(graphs.saved)} tensors for backward")
     if graphs.backward is not None:
-        lines.append(f"backward graph: {_size(graphs.backward)}")
+        parts = f", in {len(signature.parts)} parts" if signature.parts else ""
+        lines.append(f"backward graph: {_size(graphs.backward)}{parts}")
     return lines
 
 

@@ -217,7 +217,7 @@ def _described(
     inputs: TracedInputs, forward: Forward, tangents: Tangents, parts: Sequence[Sequence[int]], found: _Found
 ) -> tuple[Part, ...]:
     """Returns the parts of backward as the signature has them."""
-    position = {of: i for i, of in enumerate((*inputs.plan.descs, *forward.made_leaves))}
+    position: dict[Descriptor, int] = {of: i for i, of in enumerate((*inputs.plan.descs, *forward.made_leaves))}
     described = []
     for part, gradients in zip(parts, found.gradients, strict=True):
         place = {tangent: i for i, tangent in enumerate(part)}

@@ -333,8 +333,7 @@ def raise_(error: BaseException) -> Any:
 
 
 def parts_of(compiled: Any) -> int:
-    (made,) = compiled._specializations
-    return len(made.signature.parts)
+    return len(compiled._specializations.latest.signature.parts)
 
 
 def same(expected: Any, got: Any) -> bool:
@@ -463,6 +462,25 @@ def test_each_part_releases_what_it_has_saved() -> None:
     assert 0 < len(left) < len(alive)
     other.backward()
     assert not [x for x in alive if x() is not None]
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_a_checkpoint_around_a_call(use_reentrant: bool) -> None:
+    def program(a: Any, b: Any) -> Any:
+        return (a * b).sin(), b.exp().sin()
+
+    seen = []
+    for function in (program, compiled := aot_compile(program)):
+        torch.manual_seed(3)
+        a, b = leaf(), leaf()
+        once = functools.partial(checkpoint, function, a, b, use_reentrant=use_reentrant)
+        torch.autograd.backward([x.sum() for x in once()])
+        seen.append([a.grad, b.grad])
+        if not use_reentrant:
+            for result in once():
+                result.sum().backward()
+                seen[-1] += [a.grad.clone(), b.grad.clone()]
+    assert same(*seen) and parts_of(compiled) == 2 and "in 2 parts" in compiled.explain()
 
 
 def test_a_gradient_of_another_class() -> None:
