@@ -20,6 +20,7 @@ from tests.fuzz.draws import DrawnNumbers, check_numbers, numbers
 from tests.fuzz.effects import DrawnEffects, check_effects, effects
 from tests.fuzz.handlers import DrawnHandler, check_handler, handlers
 from tests.fuzz.last_steps import last_steps
+from tests.fuzz.losses import DrawnLosses, check_losses, losses
 from tests.fuzz.optimizers import DrawnOptimizer, check_optimizer, optimizers
 from tests.fuzz.oracle import check_blocks, check_program
 from tests.fuzz.programs import Program, mode_of, programs
@@ -29,7 +30,7 @@ from tests.fuzz.values import DrawnValues, check_values, values
 
 _PROGRAMS_PER_ROUND = 100  # of one seed for hypothesis; few, so that the end is near when the time is over
 
-Drawn = Program | DrawnOptimizer | DrawnState | DrawnEffects | DrawnValues | DrawnNumbers | DrawnHandler
+Drawn = Program | DrawnOptimizer | DrawnState | DrawnEffects | DrawnValues | DrawnNumbers | DrawnHandler | DrawnLosses
 
 
 class _Other(NamedTuple):
@@ -60,6 +61,7 @@ _OTHERS: dict[type, _Other] = {
         check_values, values, "Each line is one of a program of `x`, `v` and `held`, in `tests/fuzz/values.py`.", False
     ),  # Dynamo has its own texts
     DrawnHandler: _Other(check_handler, handlers, _IN_WORLD, False),  # which compiles by `aot_compile`
+    DrawnLosses: _Other(check_losses, losses, "Each line is one of a program of `v`, in `tests/fuzz/losses.py`."),
     DrawnNumbers: _Other(check_numbers, numbers, "Each line is one of `_function` in `tests/fuzz/draws.py`.", False),
 }
 
