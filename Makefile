@@ -15,8 +15,13 @@ PIP := $(BIN)/python -m pip
 PYTEST := $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 8 --dist loadfile
 # A test that hangs, or a crash, says where: after five minutes the stacks of all threads are printed, and the test has failed.
 NO_HANG := -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true
-# What needs the accelerator from the start of the process; `make test-native` runs all files so.
-KERNELS := $(wildcard tests/*/test_kernels*.py)
+# With the accelerator from the start of the process runs what is skipped without it, and of all other files a sixteenth;
+# `make test-native` runs all files so.
+NEED_IT   = $(shell grep -rlE 'kernels[.]INSTALLED|hooks[.]leaves is None|_native[.]accelerator' tests --include='test_*.py')
+SIXTEENTH = $(shell find tests -name 'test_*.py' -not -path '*/more/*' -not -path '*/fuzz/*' | LC_ALL=C sort | awk 'NR % 16 == 5')
+NATIVELY  = $(sort $(wildcard tests/*/test_kernels*.py) $(NEED_IT) $(SIXTEENTH))
+# What is about threads and processes runs where torch has several threads, too; elsewhere it has one.
+THREADED := tests/test_fork.py tests/test_import.py tests/tables/test_of_thread.py $(wildcard tests/*/test_*threads*.py)
 
 .PHONY: FORCE help test test-native test-all test-smoke test-device test-torches fuzz demo bench bench-limit bench-kernels bench-steps bench-doors bench-memory bench-cost bench-hardware bench-quantized bench-inductor plots docs lint dist clean
 
@@ -25,7 +30,7 @@ help:  ## Say what each target does
 
 test: $(VENV)/.test  ## Run the tests and the doctests, a file at a time on each core (8 to 16 minutes on 2 cores, by the machine); of many cases a sixteenth
 	SUBCLASS_AOT_NATIVE=exact OMP_NUM_THREADS=1 $(PYTEST) $(NO_HANG)
-	if $(BIN)/python -m subclass_aot build-native; then SUBCLASS_AOT_NATIVE=1 OMP_NUM_THREADS=1 $(PYTEST) $(NO_HANG) $(KERNELS); fi
+	if $(BIN)/python -m subclass_aot build-native; then SUBCLASS_AOT_NATIVE=1 OMP_NUM_THREADS=1 $(PYTEST) $(NO_HANG) $(NATIVELY); fi
 
 test-native: $(VENV)/.test  ## Run those tests with the accelerator
 	$(BIN)/python -m subclass_aot build-native
@@ -33,6 +38,7 @@ test-native: $(VENV)/.test  ## Run those tests with the accelerator
 
 test-all: $(VENV)/.models  ## Run all cases, those that take long too, and try all models of other libraries (a night: inductor compiles thousands of programs)
 	OMP_NUM_THREADS=1 $(PYTEST) --all tests subclass_aot tests/models/more
+	SUBCLASS_AOT_TEST_THREADS=4 $(PYTEST) --all $(THREADED)
 
 test-torches:  ## Run the tests with every supported torch in turn, each in a .venv-2.15.0 (5 GB) of its own; TORCHES="2.11.0"
 	@failed=; for torch in $(TORCHES); do \

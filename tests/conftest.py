@@ -22,7 +22,7 @@ from tests.native.places import run_natively
 
 TESTS = Path(__file__).resolve().parent
 
-torch.set_num_threads(1)
+torch.set_num_threads(int(os.environ.get("SUBCLASS_AOT_TEST_THREADS", "1")))
 
 # "default" draws the same examples each time, so that a failure is a change of ours. "explore" looks for new ones:
 # HYPOTHESIS_PROFILE=explore make test

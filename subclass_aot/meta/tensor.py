@@ -32,6 +32,10 @@ _CONSTANT = """A tensor of a trace, which has no data, would be a constant of ge
   The tensor:   {tensor}
   Instead: hold the tensor as an argument, as an attribute, or in a list or dict, where a call finds its own one."""
 
+_UNKNOWN_PARTS = """A {cls} has no form without data: it is made of other tensors, and its class does not say which.
+  Instead: give {cls} the methods __tensor_flatten__ and __tensor_unflatten__, or pass its tensors and make it inside;
+  for a torch.masked.MaskedTensor take a subclass_aot.tensors.MaskedTensor."""
+
 _NO_FRONT = """A traced tensor cannot be of the class {cls}: {reason}
   Your line:  {line}
   Its objects have another layout in memory than those of `Tensor`, as with `__slots__`.
@@ -112,6 +116,9 @@ class MetaTensor(torch.Tensor):
         Args:
             tensor: A dense tensor, a traceable wrapper, or a parameter of either kind.
             device: The device to claim instead of the tensor's own.
+
+        Raises:
+            TraceError: It is made of other tensors, and its class does not say which they are.
         """
         return _like(tensor, torch.device(device) if device is not None else None)
 
@@ -416,6 +423,8 @@ def _like(tensor: torch.Tensor, device: torch.device | None) -> Any:
             value = getattr(tensor, name)
             inner[name] = _like(value, device) if isinstance(value, torch.Tensor) else value
         fake = type(tensor).__tensor_unflatten__(inner, context, tensor.size(), tensor.stride())
+    elif not isinstance(tensor, MetaTensor) and _torch.wrappers.says_nothing_of_parts(tensor):
+        raise TraceError(_UNKNOWN_PARTS.format(cls=type(tensor).__name__))
     else:
         fake = new_leaf(Spec.of(tensor.detach(), indexed(device) if device is not None else None))
     return fake.requires_grad_(tensor.requires_grad)

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch.masked import masked_tensor
 
+import subclass_aot as sa
 from subclass_aot import MetaTensor, errors
 from subclass_aot.compile import aot_compile
 
@@ -130,6 +131,30 @@ def test_masked_tensors_of_torch() -> None:
         errors.TraceError, match=r"args\[0\] is a MaskedTensor, (.|\n)*take a subclass_aot.tensors.MaskedT"
     ):
         aot_compile(lambda masked: masked * 2)(masked_tensor(x, mask))
+    with pytest.raises(errors.TraceError, match=r"A MaskedTensor has no form without data(.|\n)*aot.tensors.MaskedT"):
+        sa.profile(lambda masked: masked * 2, masked_tensor(x, mask))
+
+
+@pytest.mark.usefixtures("fresh_dynamo")
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_masked_tensors_of_torch_behind_dynamo(requires_grad: bool, dynamic: bool | None) -> None:
+    """Dynamo breaks its graph where they are used, and they run in eager mode."""
+
+    def program(masked: Any) -> Any:
+        return masked * 2 * masked.get_mask().sum()
+
+    compiled = torch.compile(program, backend="subclass_aot", dynamic=dynamic)
+    for rows in (4, 5):
+        values, told = torch.rand(rows, 3), []
+        for run in (program, compiled):
+            x = masked_tensor(values, values > 0.3, requires_grad=requires_grad)
+            out = run(x)
+            if requires_grad:
+                out.sum().backward()
+            told.append((str(out), str(x.grad)))
+        assert told[0] == told[1]
 
 
 def test_a_tensor_without_data_is_at_no_place() -> None:
