@@ -15,6 +15,8 @@ What `make` refuses, by any error, is not tried again.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -74,7 +76,7 @@ def falsified(clause: Clause, trial: Trial) -> Settled | None:
     parameters = parameters_of(trial.source[0])
     if not parameters:
         return None
-    hypothesis = _hypothesis(list(parameters))
+    _hypothesis(list(parameters))
     found: list[Settled] = []
 
     def run(arguments: Arguments) -> None:
@@ -86,17 +88,38 @@ def falsified(clause: Clause, trial: Trial) -> Settled | None:
             found.append((verdict, f"{told(arguments)}: {why}"))
             raise _Falsified
 
+    try:
+        for arguments in _drawn(tuple(parameters.items())):
+            run(arguments)
+    except _Falsified:
+        with contextlib.suppress(_Falsified):
+            _run(parameters, run)  # which makes them smaller
+        return found[-1]
+    return None
+
+
+@functools.cache
+def _drawn(parameters: tuple[tuple[str, object], ...]) -> list[Arguments]:
+    """Returns what is drawn for parameters: the same for each clause and class, and to draw takes its time."""
+    found: dict[str, Arguments] = {}
+    _run(dict(parameters), lambda arguments: found.setdefault(told(arguments), arguments))
+    return list(found.values())
+
+
+def _run(parameters: Mapping[str, object], run: Callable[[Arguments], object]) -> None:
+    """Has hypothesis draw arguments, and make those smaller of which `run` raises."""
+    hypothesis = _hypothesis(list(parameters))
     strategies = hypothesis.strategies
     drawn = strategies.fixed_dictionaries({name: _strategy(value, strategies) for name, value in parameters.items()})
+
+    def once(arguments: Arguments) -> None:
+        run(arguments)
+
     settings = hypothesis.settings(
         max_examples=_EXAMPLES, derandomize=True, database=None, deadline=None, report_multiple_bugs=False,
         suppress_health_check=list(hypothesis.HealthCheck), phases=[hypothesis.Phase.generate, hypothesis.Phase.shrink],
     )  # fmt: skip
-    try:
-        settings(hypothesis.given(drawn)(run))()
-    except _Falsified:
-        return found[-1]
-    return None
+    settings(hypothesis.given(drawn)(once))()
 
 
 def told(arguments: Arguments) -> str:

@@ -110,6 +110,16 @@ def methods_of(cls: type) -> dict[int, Method]:
     return found
 
 
+def functions_of(cls: type) -> Iterator[FunctionType]:
+    """Yields the functions that the authors of a class have written in it."""
+    for each in cls.__mro__:
+        if each is cls or _is_written(each):
+            for value in vars(each).values():
+                yield from (
+                    function for function in _unwrapped(value) if not is_own_file(function.__code__.co_filename)
+                )
+
+
 class Watch:
     """Notes which lines of a class run. See Note [Blame].
 
@@ -241,6 +251,8 @@ def slip_of(error: BaseException, cls: type, is_drawn: bool = False) -> str | No
     Returns:
         One line; None for what the class refuses, and for what is raised without its code.
     """
+    if _is_refusal(error, cls):
+        return None
     known = methods_of(cls)
     if isinstance(error, RuleResultError):  # it says of which rule
         rule = next((f"{method} raises " for method in known.values() if method.place in str(error)), "")
@@ -248,7 +260,7 @@ def slip_of(error: BaseException, cls: type, is_drawn: bool = False) -> str | No
     walked = list(walk_tb(error.__traceback__))
     frames = [(known[id(frame.f_code)], line) for frame, line in walked if id(frame.f_code) in known]
     is_own = bool(frames) and id(walked[-1][0].f_code) in known
-    if not frames or _is_refusal(error, cls) or (is_drawn and not (is_own and isinstance(error, _SLIPS))):
+    if not frames or (is_drawn and not (is_own and isinstance(error, _SLIPS))):
         return None
     method, line = frames[-1]
     if method.name == "__torch_function__" and id(walked[-1][0].f_code) not in known:

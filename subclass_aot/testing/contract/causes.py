@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from subclass_aot.declaration import Declaration
 from subclass_aot.testing.contract.blame import PROTOCOL, Method, Run, Watch, methods_of, suspects
 from subclass_aot.testing.contract.clause import Clause, is_fault, settled
 from subclass_aot.testing.contract.finding import Finding
+from subclass_aot.testing.contract.remedies import SHARES, VIEWS_STATEMENT
 from subclass_aot.testing.contract.trial import READINGS, BrokenClause, DoesNotApply, Trial
 
 _FLATTEN, _UNFLATTEN = "__tensor_flatten__", "__tensor_unflatten__"
@@ -51,10 +54,16 @@ _ABOUT_BY_NAME = {
 
 _ROUND_TRIP = range(7, 11)
 
+_OF_FORMS = ("reading", "own values")
+"""Clauses of number 0 that read other forms of the tensor."""
+
 _READERS = ("read", "forward", "backward")
 """What readings call."""
 
 _MOST_HELPERS = 3
+
+_LONGEST = 500
+"""Lines that a method of this name may have; another of the name begins later."""
 
 _FOR_ALL = ("__torch_dispatch__", "__torch_function__")
 """What serves all operators: of these a line is to blame, since each of them runs in all that is tried."""
@@ -92,7 +101,7 @@ def causes_of(trial: Trial, findings: Sequence[Finding]) -> list[Cause]:
     runs, kept, calls = _runs(trial, findings)
     known = set(methods_of(trial.cls).values())
     left, found = list(broken), list[Cause]()
-    about = {finding: _about(finding, known, [*runs.get(finding, []), *kept]) for finding in broken}
+    about = {finding: _about(finding, trial.cls, known, runs.get(finding, []), kept, calls) for finding in broken}
     # A wrong round trip is seen wherever a tensor is made of its parts.
     for finding in sorted(broken, key=lambda each: (each.clause.number != 0, each.clause.number not in _ROUND_TRIP)):
         if about[finding] and finding in left:
@@ -159,20 +168,94 @@ def _checked(watch: Watch, clause: Clause, trial: Trial) -> Callable[[], None]:
     return lambda: watch.check(check)
 
 
-def _about(finding: Finding, known: Collection[Method], runs: Sequence[Run]) -> tuple[Method, ...]:
+def _about(
+    finding: Finding,
+    cls: type,
+    known: Collection[Method],
+    mine: Sequence[Run],
+    kept: Sequence[Run],
+    calls: Collection[tuple[Method, Method]],
+) -> tuple[Method, ...]:
     """Returns the methods that a finding is about, if it is about any: by what it says, or by its clause."""
-    slips = tuple(method for method in known if f"{method} raises " in finding.why)
+    clause = finding.clause
+    slips = tuple(method for method in known if _raises(method, finding.why))
+    cannot_be_read = " cannot be read: " in finding.why or any(_reads(method, calls) for method in slips)
+    if (
+        (clause.number or clause.name in _OF_FORMS)
+        and cannot_be_read
+        and any(_reads(method, calls) for run in kept for method in run.methods)
+    ):
+        # It reads other tensors of the class: what made this one is to blame.
+        if clause.number in (0, 22) and (views := _views_statement(cls)):
+            return (views, *slips)
+        slips = tuple(method for method in slips if not _reads(method, calls)) or _makers(finding, mine, kept)[:1]
     if slips:
         return slips
-    clause = finding.clause
+    if "a view holds copies" in finding.why or SHARES in finding.why:
+        return _makers(finding, mine, kept)[:1]
+    if clause.number == 23 and (writer := _named_in(clause.name, mine)):
+        return (writer,)
+    is_of_dtype = " after it was written, not torch." in finding.why and not _of_names(("from_plain",), known)
+    if is_of_dtype or re.search(r"^to\(.* outside, not on ", finding.why):
+        return _of_names(("outer", "__new__"), known)
+    runs = [*mine, *kept]
     methods = _of_names(_ABOUT_BY_NAME.get(clause.name) or ABOUT.get(clause.number, ()), known)
     is_of_x = {2: " of x is ", 10: "the round trip"}.get(clause.number, "")
     if is_of_x not in finding.why:
         return ()  # the tensor is right, and what an operator makes of it is not
     if clause.number == 0 and clause.name not in _ABOUT_BY_NAME and not _of_names(("from_plain",), known):
         others = [method for method, _ in suspects(runs) if method not in methods and method.name not in _READERS]
+        others.sort(key=lambda method: "aten.copy_" not in method.name)  # by which values are written
         return (*others[:1], *methods)  # what writes is a rule, or dispatch
     return methods
+
+
+def _raises(method: Method, why: str) -> bool:
+    """Returns whether it is said that a method raises, at any of its lines."""
+    lines = range(method.line, method.line + _LONGEST)
+    called = re.escape(str(method).rpartition(":")[0])
+    return any(int(line) in lines for line in re.findall(rf"{called}:(\d+)\) raises ", why))
+
+
+def _reads(method: Method, calls: Collection[tuple[Method, Method]]) -> bool:
+    """Returns whether a method is a reading, or what a reading calls."""
+    if method.name in (*READINGS, *_READERS):
+        return True
+    callers = {caller for caller, callee in calls if callee == method}
+    return bool(callers) and method.kind != "rule" and all(caller.name in (*READINGS, *_READERS) for caller in callers)
+
+
+def _makers(finding: Finding, mine: Sequence[Run], kept: Sequence[Run]) -> tuple[Method, ...]:
+    """Returns what may have made a tensor in broken runs: the rule of what was called, other rules, dispatch."""
+    named = _named_in(finding.clause.name, mine) or _named_in(finding.why.partition(").")[0], mine)
+    ranked = [method for method, _ in suspects([*mine, *kept])]
+    rules = [each for each in ranked if each.kind == "rule" and not re.search(r"_(\.|$)|clone", each.name)]
+    return (*([named] if named else []), *rules, *(each for each in ranked if each.name in _FOR_ALL))
+
+
+def _named_in(text: str, runs: Sequence[Run]) -> Method | None:
+    """Returns the rule that ran for an operator that a text calls, as `x.mul_(2)`: for it, or for that without `_`."""
+    called = [name for names in re.findall(r"(\w+)(?:\.(\w+))?\(", text) for name in names if name]
+    rules = [method for run in runs for method in run.methods if method.kind == "rule"]
+    for name in (*called, *(each.removesuffix("_") for each in called)):
+        for rule in rules:
+            if re.search(rf"aten\.{name}(\.|,|$)", rule.name):
+                return rule
+    return None
+
+
+def _views_statement(cls: type) -> Method | None:
+    """Returns the part of a class statement that says how fields follow views, if there is one."""
+    declaration = Declaration.of(cls)
+    if declaration is None or declaration.views is None:
+        return None
+    try:
+        lines, line = inspect.getsourcelines(cls)
+        file = inspect.getsourcefile(cls) or ""
+    except (OSError, TypeError):  # it has no source
+        return None
+    at = next((place for place, text in enumerate(lines) if "views=" in text), 0)
+    return Method(VIEWS_STATEMENT, "method", file, line + at)
 
 
 def _of_names(names: Sequence[str], known: Collection[Method]) -> tuple[Method, ...]:

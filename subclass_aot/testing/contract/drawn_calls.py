@@ -20,7 +20,10 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot._stack import pass_on_interruption
+from subclass_aot.bytecode import names_in
+from subclass_aot.declaration import Declaration
 from subclass_aot.operators import OperatorSet
+from subclass_aot.testing.contract.blame import functions_of
 from subclass_aot.testing.contract.clause import Clauses
 from subclass_aot.testing.contract.remedies import SHARES
 from subclass_aot.testing.contract.trial import (
@@ -164,9 +167,33 @@ def _is_finite(results: object) -> bool:
 
 
 def _with_a_rule(cls: type) -> Iterator[object]:
-    """Yields the operators that a declared class has rules for."""
+    """Yields the operators that a class has rules for; those that a class by hand names."""
     for each in cls.__mro__:
         yield from getattr(vars(each).get("__wrapper_declaration__"), "rules", ())
+    if Declaration.of(cls) is None:
+        yield from operators_named(cls)
+
+
+def operators_named(cls: type) -> Iterator[object]:
+    """Yields the operators that a class by hand names: in its functions, and in tables of it or that these name."""
+    for function in functions_of(cls):
+        names = dict.fromkeys(names_in(function.__code__))
+        for name in names:
+            value = function.__globals__.get(name)
+            yield from _operators_in(value)
+            if value is torch.ops.aten or value is torch.ops or value is torch:
+                for packet in names:
+                    found = getattr(torch.ops.aten, packet, None) if not packet.startswith("__") else None
+                    yield from () if found is None or not hasattr(found, "overloads") else [found]
+    for each in cls.__mro__:
+        for value in vars(each).values() if each is not torch.Tensor else ():
+            yield from _operators_in(value)
+
+
+def _operators_in(value: object) -> Iterator[object]:
+    """Yields the operators that are in a table: the keys of a dict, the elements of a list, tuple or set."""
+    if isinstance(value, dict | list | tuple | set | frozenset):
+        yield from (key for key in value if _torch.operators.is_overload(key))
 
 
 def drawn_operators(more: Iterable[object]) -> list[_torch.operators.Operator]:
@@ -382,7 +409,7 @@ def _dense(x: torch.Tensor, *size: int) -> torch.Tensor:
 _TENSORS = [
     _Value("x", lambda x: x),
     _Value("dense", lambda x: _dense(x, *x.shape)),
-    _Value("x.mT", lambda x: x.mT),
+    _Value("x.mT", lambda x: x.t() if x.dim() == 2 else x.mT),
     _Value("dense.mT", lambda x: _dense(x, *x.mT.shape)),
     _Value("row", lambda x: _dense(x, x.shape[-1])),
     _Value("number", lambda x: _dense(x)),

@@ -23,6 +23,7 @@ from subclass_aot._stack import first_line, pass_on_interruption
 from subclass_aot.declaration import Declaration
 from subclass_aot.testing.contract.blame import slip_of
 from subclass_aot.testing.contract.clause import Clauses
+from subclass_aot.testing.contract.remedies import SHARES
 from subclass_aot.testing.contract.trial import (
     COARSEST,
     BrokenClause,
@@ -32,6 +33,7 @@ from subclass_aot.testing.contract.trial import (
     distance,
     inner_of,
     require,
+    writes_of_others,
     written,
 )
 
@@ -92,7 +94,7 @@ def _reading(trial: Trial) -> None:
     for place, reading in enumerate(trial.readings):
         for what, tensor in trial.forms():
             before = {name: _state(part) for name, part in _tensors(tensor)}
-            one = reading(tensor)
+            one = _read(trial, reading, tensor, what)
             first = one.detach().clone()
             for name, part in _tensors(tensor):
                 version, held = before[name]
@@ -100,6 +102,18 @@ def _reading(trial: Trial) -> None:
                 require(_same(part, held), f"reading {place} of {what} changes {name}")
             again = reading(tensor)
             require(_same(first, again.detach()), f"reading {place} of {what} gives other values the second time")
+
+
+def _read(trial: Trial, reading: Program, tensor: torch.Tensor, what: str) -> torch.Tensor:
+    """Reads a tensor. What the class runs into is said with the form of it."""
+    try:
+        return reading(tensor)  # type: ignore[no-any-return]
+    except Exception as error:
+        pass_on_interruption(error)
+        slip = slip_of(error, trial.cls)
+        if slip is None:
+            raise
+        raise BrokenClause(f"{slip.removesuffix('.')}, of {what}, which is {list(tensor.shape)}") from None
 
 
 @CLAUSES.add(0, "S", "reading after a write", "what is read after a write is what was written")
@@ -215,17 +229,31 @@ def _of_another(trial: Trial, own: torch.Tensor) -> None:
     for part in _values_of(one):
         part.mul_(3)
     trial.agrees(tensor, before, "x, after a write into what from_plain gave, with memory of x,")
+    if not hasattr(tensor, "from_plain"):
+        return  # it was a clone, of which other clauses say more
+    for name, write in writes_of_others(trial).items():
+        tensor = trial.make()
+        with torch.no_grad():
+            try:
+                write(written(tensor, values))
+            except Exception as error:  # which writes a class offers is its own affair
+                pass_on_interruption(error)
+                continue
+        trial.agrees(tensor, before, f"x, after a write into what from_plain gave, {SHARES} x in {name},")
 
 
 def _coarseness(trial: Trial, like: torch.Tensor, own: torch.Tensor) -> float:
-    """Returns by how much drawn values are rounded, as a part of the largest. See Note [What a class can hold]."""
+    """Returns by how much drawn values are rounded at least, as a part of the largest.
+
+    See Note [What a class can hold].
+    """
     if trial.is_told:
         return 0.0
     drawn = [draw(own) for draw in _DRAWN.values()]
     what = "a tensor that drawn values were written into"
     off = [distance(trial.read_result(written(like, values), what)[0], values) for values in drawn]
     require(max(off) < float("inf"), "drawn values, written and read, are no numbers")
-    return max(off)
+    return min(off)
 
 
 def _agrees(trial: Trial, made: torch.Tensor, want: torch.Tensor, what: str, tolerance: float) -> None:

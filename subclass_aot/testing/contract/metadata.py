@@ -8,8 +8,18 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot._stack import pass_on_interruption
+from subclass_aot.testing.contract.blame import slip_of
 from subclass_aot.testing.contract.clause import Clauses
-from subclass_aot.testing.contract.trial import BrokenClause, DoesNotApply, Trial, inner_of, require, unflattened
+from subclass_aot.testing.contract.trial import (
+    BrokenClause,
+    DoesNotApply,
+    Program,
+    Trial,
+    inner_of,
+    require,
+    unflattened,
+    written,
+)
 
 CLAUSES = Clauses()
 
@@ -82,6 +92,16 @@ def _meta(trial: Trial) -> None:
     require(meta.device.type == "meta", f"to('meta') is on {meta.device} outside, not on meta")
     require(meta.shape == tensor.shape, f"to('meta') has size {list(meta.shape)} outside, not {list(tensor.shape)}")
     require(repr(meta), "a meta tensor has an empty repr")
+    programs: dict[str, Program] = {f"reading {i} of it": reading for i, reading in enumerate(trial.readings)}
+    if hasattr(meta, "from_plain"):
+        programs["a write into it"] = lambda x: written(x, torch.empty(x.shape, dtype=x.dtype, device="meta"))
+    for what, program in programs.items():
+        try:
+            program(meta)
+        except Exception as error:  # what cannot be computed without values is another subject
+            pass_on_interruption(error)
+            slip = slip_of(error, trial.cls)
+            require(slip is None or "device" not in slip, f"{what}, on meta: {slip}")
 
 
 def _same_with(

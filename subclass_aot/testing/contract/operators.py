@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -16,6 +17,7 @@ from subclass_aot.testing.contract.trial import (
     DoesNotApply,
     Program,
     Trial,
+    another,
     elsewhere,
     inner_of,
     require,
@@ -27,15 +29,16 @@ from subclass_aot.testing.contract.trial import (
 CLAUSES = Clauses()
 
 
-def _ones(x: torch.Tensor, *size: int) -> torch.Tensor:
-    return torch.ones(size or x.shape, dtype=x.dtype, device=x.device)
+def _dense(x: torch.Tensor, *size: int) -> torch.Tensor:
+    size = size or tuple(x.shape)
+    return torch.linspace(0.5, 1.5, math.prod(size), device=x.device).to(x.dtype).reshape(size)
 
 
 PROGRAMS: dict[str, Program] = {
     "x * 2 + 1": lambda x: x * 2 + 1,
     "x + x": lambda x: x + x,
-    "x + dense": lambda x: x + _ones(x),
-    "dense - x": lambda x: _ones(x) - x,
+    "x + dense": lambda x: x + _dense(x),
+    "dense - x": lambda x: _dense(x) - x,
     "2 / x": lambda x: 2 / x,
     "x.sum(0)": lambda x: x.sum(0),
     "x.sum(-1)": lambda x: x.sum(-1),
@@ -44,12 +47,12 @@ PROGRAMS: dict[str, Program] = {
     "x.max(-1)": lambda x: tuple(x.max(-1)),
     "x.softmax(-1)": lambda x: x.softmax(-1),
     "x @ x.T": lambda x: x @ x.transpose(-1, -2),
-    "x @ dense": lambda x: x @ _ones(x, x.shape[-1], 2),
-    "dense @ x": lambda x: _ones(x, 2, x.shape[0]) @ x,
-    "linear": lambda x: F.linear(_ones(x, 2, x.shape[-1]), x),
-    "linear with bias": lambda x: F.linear(_ones(x, 2, x.shape[-1]), x, _ones(x, x.shape[0])),
+    "x @ dense": lambda x: x @ _dense(x, x.shape[-1], 2),
+    "dense @ x": lambda x: _dense(x, 2, x.shape[0]) @ x,
+    "linear": lambda x: F.linear(_dense(x, 2, x.shape[-1]), x),
+    "linear with bias": lambda x: F.linear(_dense(x, 2, x.shape[-1]), x, _dense(x, x.shape[0])),
     "cat": lambda x: torch.cat([x, x]),
-    "cat with dense": lambda x: torch.cat([x, _ones(x)]),
+    "cat with dense": lambda x: torch.cat([x, _dense(x)]),
     "stack": lambda x: torch.stack([x, x]),
     "where": lambda x: torch.where(x > 0, x, 0.5),
     "x > 0": lambda x: x > 0,
@@ -274,13 +277,49 @@ for _name in COMPOSITES:
     _composite(_name)
 
 
-@CLAUSES.add(27, "S", "other forms", "operators mean the same on parts, transposed, empty, expanded and cast tensors")
+@CLAUSES.add(
+    27, "S", "other forms", "operators mean the same on parts, transposed, empty, expanded and cast tensors, and on two"
+)
 def _other_forms(trial: Trial) -> None:
     for what, form in trial.trials_of_forms():
         for name, program in PROGRAMS.items():
             if what == "x[:0]" and name == "x.reshape(-1)":
                 continue  # of a `DTensor` it never ends, in torch 2.13
             form.commutes_or_refuses(f"{name} of {what}", program)
+    _two_tensors(trial)
+
+
+PAIRS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "x + y": lambda x, y: x + y,
+    "y - x": lambda x, y: y - x,
+    "x * y": lambda x, y: x * y,
+    "cat([x, y])": lambda x, y: torch.cat([x, y]),
+    "where(x > 0, x, y)": lambda x, y: torch.where(x > 0, x, y),
+    "x @ y.T": lambda x, y: x @ y.transpose(-1, -2),
+}
+"""Programs of two tensors."""
+
+
+def _two_tensors(trial: Trial) -> None:
+    """Tries operators on two tensors of the class that differ in one inner tensor, as an order."""
+    if len(trial.readings) != 1:
+        return
+    for inner in inner_of(trial.make()):
+        other = another(trial.make(), inner)
+        if other is None:
+            continue
+        try:
+            (value,) = trial.read(other)
+        except Exception as error:  # offsets, for example, that are not offsets any more
+            pass_on_interruption(error)
+            continue
+        if not bool(value.isfinite().all()):
+            continue
+        for name, program in PAIRS.items():
+            trial.commutes_or_refuses(
+                f"{name}, where y has another {inner},",
+                lambda x: program(x, other if type(x) is trial.cls else value),  # noqa: B023  # called at once
+            )
 
 
 @CLAUSES.add(27, "S", "equal", "`torch.equal` sees a difference in any inner tensor")

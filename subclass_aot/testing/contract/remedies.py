@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import textwrap
 from collections.abc import Sequence
 
@@ -91,13 +92,47 @@ _BY_NAME = {
 
 
 _IN_A_RULE = {
-    22: "views of each field, or take the rule out where the class statement says views=",
-    23: "write inner tensors in place and return x, or take the rule out: writes go through from_plain then",
-    24: "new inner tensors, all of them, that mean what the operator gives; or take the rule out",
+    22: "views of each inner tensor, in {cls}(...)",
+    23: "write inner tensors in place and return x",
+    24: "new inner tensors, all of them, that mean what the operator gives",
     26: "draw once, by torch.rand_like of one inner tensor",
     32: "what backward calls it for, too: each argument in any order, and a gradient that is dense",
 }
 """In a rule of a class, by number of the contract."""
+
+_WITHOUT_IT = {
+    22: "; or take the rule out where the class statement says views=",
+    23: "; or take the rule out: writes go through from_plain then",
+    24: "; or take the rule out",
+}
+"""What else a declared class may do."""
+
+_SAFE = "torch.serialization.add_safe_globals([{cls}]), once, after the class"
+
+_BY_WORDS: tuple[tuple[str, str], ...] = (
+    (
+        r"has strides .* not \(",
+        "pass strides= and storage_offset= of an inner tensor on to `_make_wrapper_subclass`, in __new__",
+    ),
+    (
+        r"is on .* not on|device .* outside, not",
+        "device= of an inner tensor, in __new__; and in the rule the device that is asked for, for each",
+    ),
+    (
+        r"dtype .* outside, not|after it was written, not torch",
+        "in __new__ the dtype that the context says, or that of the inner tensor that has it",
+    ),
+    (
+        r"reading \d+ .* does not require grad",
+        "compute it in an autograd.Function, whose backward gives the gradient on, and return Function.apply(self)",
+    ),
+    (r"UnpicklingError: Weights only", _SAFE),
+    (
+        r"(it returns|gives) another object",
+        "write into inner tensors and return the very argument, args[0], in __torch_dispatch__",
+    ),
+)
+"""Of classes by hand: what to write, by what was found. The fields of declared classes say this."""
 
 
 SHARES = "which has the memory of"
@@ -118,35 +153,127 @@ def remedy(clause: Clause, cls: type, methods: Sequence[Method] = (), why: str =
     >>> remedy(CLAUSES[-1], TwoTensor)
     'a digest of repr(...) by hashlib: hash() of text is another one in each process, id() at each call'
     """
-    declared = issubclass(cls, WrapperTensor)
-    if any(method.name in READINGS for method in methods) and len(methods) == 1 and clause.number in (0, 27):
-        text = f"in {methods[0]}, what the tensor means, computed of inner tensors at each call, without a write"
-    elif methods and methods[0].kind == "rule":
-        what = _IN_A_RULE.get(24 if SHARES in why else clause.number) or (
-            "what the operator means on to_plain(), for each of its arguments; or take the rule out: operators use "
-            "to_plain then" if declared else "what the operator means on the dense tensor, for each of its arguments; "
-            "or raise NotImplementedError for those that it does not serve"
-        )  # fmt: skip
-        text = f"in {methods[0]}, {what}"
-    elif methods and methods[0].name == "from_plain":
-        readings = [method for method in methods if method.name in READINGS]
-        text = f"in {methods[0]}, what to_plain() gives back as plain, rounded; of self only sizes and context count"
-        if readings:
-            text = (
-                f"in {methods[0]} or in {readings[0]}: what is written as plain is what is read, rounded; of self only "
-                "sizes and context count where it is written"
-            )
-        if declared and (read := values_read(cls)):
-            text += f". It reads self.{read[0]}: if that says where values are, mark it {read[0]}: torch.Tensor = "
-            text += "sa.structure(); if not, compute it of plain"
-    else:
-        text = _BY_NAME.get(clause.name) or (declared and _DECLARED.get(clause.number)) or _BY_HAND[clause.number]
-        if declared and clause.name == "clone":
-            text = _CLONE
-        if methods and methods[0].name == "__torch_dispatch__":
-            text = f"in {methods[0]}, for what is tried here: {text}"
+    text = (
+        _of_words(cls, methods, why) or _of_method(clause, cls, methods, why) or _of_clause(clause, cls, methods, why)
+    )
     called = clause.name.partition(" ")[0]
     return _with_fields(text, cls).replace("{cls}", cls.__name__).replace("{name}", called)
+
+
+def _of_words(cls: type, methods: Sequence[Method], why: str) -> str:
+    """Returns what to write by what was found, if that says it."""
+    if re.search(r"(expected|same) device|different from other tensors on", why):
+        return f"{f'in {methods[0]}, ' if methods else ''}device= of a tensor that is there, wherever one is made"
+    if not issubclass(cls, WrapperTensor):
+        said = next((text for words, text in _BY_WORDS if re.search(words, why)), "")
+        asked = methods and "_to_copy" in methods[0].name and "dtype" in said
+        return f"in {methods[0]}, the dtype that is asked for; or {said}" if asked else said
+    differs = re.match(r"(shape|dtype) of (\S+) is .* outside, and (.*) of what it means", why)
+    return _outside(*differs.groups()) if differs else ""
+
+
+def _of_method(clause: Clause, cls: type, methods: Sequence[Method], why: str) -> str:
+    """Returns what to write in the method that is to blame, by what it is for; "" if the clause says it."""
+    if not methods:
+        return ""
+    method = methods[0]
+    if method.kind == "rule":
+        number = _number_of(clause, method, why)
+        what = _IN_A_RULE.get(number, "")
+        what += _WITHOUT_IT.get(number, "") * issubclass(cls, WrapperTensor)
+        return f"in {method}, {what or _MEANS[_kind_of(cls)]}"
+    if method.name == VIEWS_STATEMENT:
+        return f"in {method}, {_VIEWS}"
+    if method.name == "from_plain":
+        return _in_from_plain(clause, cls, methods, why)
+    if method.name in READINGS and len(methods) == 1 and "does not require grad" not in why:
+        if " raises " in why:
+            return f"in {method}, what works in all of its forms: sizes, dtype and device of self, and not others"
+        return f"in {method}, what the tensor means, computed of inner tensors at each call, without a write"
+    return ""
+
+
+def _in_from_plain(clause: Clause, cls: type, methods: Sequence[Method], why: str) -> str:
+    if SHARES in why:
+        return f"in {methods[0]}, a copy of each inner tensor that it takes of self: clone()"
+    readings = [method for method in methods if method.name in READINGS]
+    text = f"in {methods[0]}, what to_plain() gives back as plain, rounded; of self only sizes and context count"
+    if readings:
+        text = (
+            f"in {methods[0]} or in {readings[0]}: what is written as plain is what is read, rounded; of self only "
+            "sizes and context count where it is written"
+        )
+    if read := values_read(cls):
+        text += f". It reads self.{read[0]}: if that says where values are, mark it {read[0]}: torch.Tensor = "
+        text += "sa.structure(); if not, compute it of plain"
+    if clause.number == 0 and clause.name not in ("own values", "from_plain", "drawn values", "of another"):
+        text += ". If the class cannot hold such values, give check_subclass values= that it holds"
+    return text
+
+
+def _of_clause(clause: Clause, cls: type, methods: Sequence[Method], why: str) -> str:
+    declared = issubclass(cls, WrapperTensor)
+    text = _BY_NAME.get(clause.name) or (declared and _DECLARED.get(clause.number)) or _BY_HAND[clause.number]
+    if declared and clause.name == "clone":
+        text = _CLONE
+    if methods and methods[0].name == "__torch_dispatch__":
+        number = 24 if SHARES in why else 22 if clause.name in _OF_FORMS else 0
+        text = f"in {methods[0]}, for what is tried here: {_IN_A_RULE.get(number, text)}"
+    return text
+
+
+_OF_FORMS = ("reading", "own values")
+"""Clauses of number 0 that read what views and casts make of the tensor."""
+
+
+_VIEWS = (
+    'how each field follows a view: "broadcast" (along each dim as long as the tensor, or 1), "blocks" or "keep"; or '
+    "leave views= out, so that views read and write through the whole"
+)
+
+
+def _outside(fact: str, what: str, meant: str) -> str:
+    """Returns what to write where the metadata outside is not that of what the tensor means."""
+    if what != "x":  # of the tensor itself it is right
+        return f"in to_plain, the {fact} that outer says, of self: no dtype or size that is written out"
+    made = "sa.Outer(size, None, dtype=..., device=...)" if fact == "shape" else "dtype= of the field that has it"
+    return f"in outer, the {fact} of what to_plain() gives, {meant}: {made}"
+
+
+def _number_of(clause: Clause, rule: Method, why: str) -> int:
+    """Returns the number that says what to write in a rule; 0 if it should mean something else."""
+    if SHARES in why:
+        return 24
+    if clause.name in _OF_FORMS and not _writes(rule):
+        return 22
+    is_slip = " raises " in why and "RuleResultError" not in why
+    return 0 if is_slip or (clause.number == 23 and not _writes(rule)) else clause.number
+
+
+_MEANS = {
+    "to_plain": "what the operator means on to_plain(), for each of its arguments; or take the rule out: operators use "
+    "to_plain then",
+    "fields": "what the operator means on each inner tensor, for each of its arguments; or NotImplemented; or, if the "
+    "tensor means something else than each of them, readings=[...] of check_subclass that say what",
+    "by hand": "what the operator means on the dense tensor, for each of its arguments; or raise NotImplementedError "
+    "for those that it does not serve",
+}
+"""In a rule of a class, by what else serves its operators."""
+
+
+def _kind_of(cls: type) -> str:
+    if not issubclass(cls, WrapperTensor):
+        return "by hand"
+    return "fields" if getattr(cls, "to_plain", None) is getattr(WrapperTensor, "to_plain", None) else "to_plain"
+
+
+VIEWS_STATEMENT = "views="
+"""The name of the part of a class statement that says how fields follow views."""
+
+
+def _writes(rule: Method) -> bool:
+    """Returns whether a rule is for operators in place, and not for what these are made of."""
+    return any(re.search(r"_(\.|$)|in_place", each) for each in rule.name.split(", "))
 
 
 def _with_fields(text: str, cls: type) -> str:

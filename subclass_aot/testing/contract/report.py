@@ -56,7 +56,8 @@ class Report:
             verb = " do not agree" if len(cause.methods) > 1 else ""
             if cause.helpers:
                 blamed += f", with {' and '.join(map(str, cause.helpers))}{',' * bool(verb)}"
-            yield f"{self.cls.__name__}: {blamed}{verb}: {first.why or first.clause.sentence}"
+            said = (first.why or first.clause.sentence).partition("\n")[0]
+            yield f"{self.cls.__name__}: {blamed}{verb}: {said}"
             yield f"      write: {remedy(first.clause, self.cls, cause.methods, first.why)}"
             yield f"  {first}"
             if others:

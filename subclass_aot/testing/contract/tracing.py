@@ -9,7 +9,9 @@ modes. Of each it is known whether it depends on the inputs. Memory stands for t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 
@@ -19,7 +21,7 @@ from subclass_aot.operators import effects_of
 from subclass_aot.testing.compare import dense_leaves
 from subclass_aot.testing.contract.clause import Clauses
 from subclass_aot.testing.contract.operators import PROGRAMS
-from subclass_aot.testing.contract.trial import BrokenClause, DoesNotApply, Trial, several, storages
+from subclass_aot.testing.contract.trial import DoesNotApply, Trial, require, several, storages
 
 CLAUSES = Clauses()
 
@@ -67,38 +69,52 @@ class Watch(_torch.dispatch.DispatchMode):
         return self._depends.get(_memory_of(tensor), None if tensor.numel() else False)
 
 
+class _Seen(NamedTuple):
+    """What was seen of a program: what is wrong, or "".
+
+    Attributes:
+        operands: Of what its operators took.
+        results: Of where its results come from.
+        reads: Of what it read into Python.
+    """
+
+    operands: str
+    results: str
+    reads: str
+
+
 @CLAUSES.add(6, "C", "operands", "each operand inside dispatch is an inner tensor, or was made where a trace sees it")
 def _operands(trial: Trial) -> None:
-    for name, _, watch in _watched(trial):
-        for operator, stranger in watch.strangers:
-            raise BrokenClause(
-                f"{name}: {operator} takes a {stranger.dtype} of {list(stranger.shape)} that no operator made and that "
-                "is no inner tensor: a trace does not know it"
-            )
+    for seen in _seen(trial):
+        require(not seen.operands, seen.operands)
 
 
 @CLAUSES.add(21, "S", "results", "results are computed from inner tensors by operators that a trace sees")
 def _results(trial: Trial) -> None:
-    for name, results, watch in _watched(trial):
-        for result in results:
-            leaves = [leaf for leaf in dense_leaves(result) if leaf.numel()]
-            if leaves and not any(map(watch.depends, leaves)):
-                raise BrokenClause(
-                    f"{name}: no operator leads from the inner tensors to the result: a trace keeps its values"
-                )
+    for seen in _seen(trial):
+        require(not seen.results, seen.results)
 
 
 @CLAUSES.add(21, "S", "no reads", "dispatch does not read values of inner tensors into Python")
 def _reads(trial: Trial) -> None:
-    for name, _, watch in _watched(trial):
-        for read in watch.reads:
-            raise BrokenClause(
-                f"{name} reads a value of a {read.dtype} of {list(read.shape)} into Python: a trace keeps it for good"
-            )
+    for seen in _seen(trial):
+        require(not seen.reads, seen.reads)
 
 
-def _watched(trial: Trial) -> Iterator[tuple[str, list[torch.Tensor], Watch]]:
-    """Yields the programs that the class offers and that read no dense tensor, each with what was seen of it."""
+_kept: weakref.WeakKeyDictionary[Trial, list[_Seen]] = weakref.WeakKeyDictionary()
+"""What was seen, for the three clauses."""
+
+
+def _seen(trial: Trial) -> Iterable[_Seen]:
+    """Returns what was seen of the programs that the class offers and that read no dense tensor."""
+    if trial.watch is not None:  # it is to be seen what runs in each clause
+        return _run(trial)
+    if trial not in _kept:
+        _kept[trial] = list(_run(trial))
+    return _kept[trial]
+
+
+def _run(trial: Trial) -> Iterator[_Seen]:
     tried = 0
     for name, program in PROGRAMS.items():
         tensor = trial.make()
@@ -110,9 +126,32 @@ def _watched(trial: Trial) -> Iterator[tuple[str, list[torch.Tensor], Watch]]:
             pass_on_interruption(error)
             continue  # clause 27 reports it
         tried += 1
-        yield name, [result for result in results if isinstance(result, torch.Tensor)], watch
+        yield _Seen(*(say(name, watch, results) for say in (_of_operands, _of_results, _of_reads)))
     if not tried:
         raise DoesNotApply("it offers none of the operators that are tried")
+
+
+def _of_operands(name: str, watch: Watch, results: Sequence[object]) -> str:
+    for operator, stranger in watch.strangers:
+        return (
+            f"{name}: {operator} takes a {stranger.dtype} of {list(stranger.shape)} that no operator made and that is "
+            "no inner tensor: a trace does not know it"
+        )
+    return ""
+
+
+def _of_results(name: str, watch: Watch, results: Sequence[object]) -> str:
+    for result in results:
+        leaves = [leaf for leaf in dense_leaves(result) if leaf.numel()] if isinstance(result, torch.Tensor) else []
+        if leaves and not any(map(watch.depends, leaves)):
+            return f"{name}: no operator leads from the inner tensors to the result: a trace keeps its values"
+    return ""
+
+
+def _of_reads(name: str, watch: Watch, results: Sequence[object]) -> str:
+    for read in watch.reads:
+        return f"{name} reads a value of a {read.dtype} of {list(read.shape)} into Python: a trace keeps it for good"
+    return ""
 
 
 def _memory_of(tensor: torch.Tensor) -> int:

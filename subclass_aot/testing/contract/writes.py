@@ -99,6 +99,10 @@ def _copy(trial: Trial) -> None:
         tensor.mul_(0.5)
         require(tensor.copy_(trial.make()) is tensor, "it returns another object")
         trial.holds(tensor, want, "the tensor")
+        part = trial.made_by(lambda x: x[:1].clone())
+        if part is not None:
+            wanted = [value.expand(tensor.shape) for value in trial.read(part)]
+            trial.holds(trial.make().copy_(part), wanted, "a tensor that takes one row for all of its rows")
         source = trial.make()
         tensor.zero_()
         trial.agrees(source, want, "what it was copied from")
