@@ -37,7 +37,7 @@ class Sparse24Weight(WrapperTensor):
 
     def from_plain(self, plain: torch.Tensor) -> Sparse24Weight:
         kept = plain.to(self.kept.dtype).unflatten(1, (-1, 4)).gather(2, self.places.long())
-        return Sparse24Weight(kept, self.places)
+        return Sparse24Weight(kept, self.places.clone())  # written into, each has its own
 
     @classmethod
     def from_float(cls, weight: torch.Tensor) -> Sparse24Weight:

@@ -47,7 +47,9 @@ def test_what_it_says() -> None:
     text = str(Report(int, [*NO_FAULTS, *FAULTS], [Cause((RULE,), (FAULTS[0], FAULTS[2])), Cause((), (FAULTS[1],))]))
     lines = text.splitlines()
     assert lines[0] == "int: the rule for aten.mul (b.py:3): off by 1"
-    assert lines[1].startswith("      write: in the rule for aten.mul (b.py:3), views of each field")
+    assert lines[1].startswith(
+        "      write: in the rule for aten.mul (b.py:3), views of each inner tensor, in int(...)"
+    )
     assert lines[2] == "  broken: clause 22 (S), x.broken: a view aliases"
     assert lines[4] == "  and 1 more: 22 x.raises"
     assert lines[5] == "int: clause 22: slow"
