@@ -124,6 +124,19 @@ def call_meta_kernel(func: Operator, args: tuple[Any, ...], kwargs: dict[str, An
     return func.redispatch(torch._C.DispatchKeySet(torch._C.DispatchKey.Meta), *args, **kwargs)
 
 
+def has_cpu_kernel(func: Operator) -> bool:
+    """Returns whether something runs for `func` on CPU tensors: a kernel for the CPU, or one for all devices.
+
+    Nothing public says so.
+    """
+    return bool(torch._C._dispatch_has_computed_kernel_for_dispatch_key(func.name(), "CPU"))
+
+
+def call_cpu_kernel(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Calls what runs for `func` on CPU tensors, below autograd, autocast and modes. Nothing public does so."""
+    return func.redispatch(torch._C.DispatchKeySet(torch._C.DispatchKey.CPU), *args, **kwargs)
+
+
 def is_factory(func: Operator) -> bool:
     """Returns True if the operator takes a `device` argument; read from the schema, which is private."""
     return any(a.name == "device" for a in func._schema.arguments)

@@ -8,6 +8,7 @@ import subclass_aot.meta.rules.cuda
 import subclass_aot.meta.rules.layout
 import subclass_aot.meta.rules.norms
 import subclass_aot.meta.rules.quantization
+import subclass_aot.meta.rules.refusals
 import subclass_aot.meta.rules.shapes
 import subclass_aot.meta.rules.views
 import subclass_aot.meta.served

@@ -11,15 +11,16 @@ import optree
 import torch
 
 from subclass_aot import _torch
-from subclass_aot._stack import user_line
+from subclass_aot._stack import pass_on_interruption, user_line
 from subclass_aot._torch.operators import Operator, OperatorPacket
 from subclass_aot.errors import DataDependentError, TraceError
 from subclass_aot.meta.fake_kernels import ShapeByData, find_shape_by_data
+from subclass_aot.meta.kernel_errors import check_by_kernel, error_of_kernel, is_checked
 from subclass_aot.meta.rule_results import checked, of_written, without_rule
 from subclass_aot.meta.rules.elementwise import laid_out
 from subclass_aot.meta.spec import Spec, indexed, native_device
 from subclass_aot.meta.unbacked import unbacked_rule
-from subclass_aot.operators import effects_of, runs_once, without_out
+from subclass_aot.operators import effects_of, out_of_place, runs_once, without_out
 from subclass_aot.symbols import current_symbols, solver_in
 
 _META = torch.device("meta")
@@ -59,12 +60,12 @@ def infer(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         ShapeRuleError: Neither this library nor torch knows the shape of the result.
         TraceError: An in-place operator computes a type that its target cannot hold.
     """
-    if torch.Tag.pointwise in func.tags and _torch.operators.is_inplace(func):
-        _refuse_cast(func, args, kwargs)
     resized = _resized(func, args, kwargs)
     if resized is not None:
         return resized
     device = _result_device(args, kwargs)
+    if device.type != "cpu" and torch.Tag.pointwise in func.tags and _torch.operators.is_inplace(func):
+        _refuse_cast(func, args, kwargs)
     _refuse_two_devices(func, args, kwargs)
     with _torch.dispatch.disable_current_modes():
         tree: Any = optree.tree_map(_blank, (args, kwargs), none_is_leaf=True)  # type: ignore[arg-type]
@@ -82,11 +83,21 @@ def infer(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             torch.no_grad(),
             _torch.dispatch.python_dispatcher() if symbolic else nullcontext(),
         ):
-            out = call_on_meta(func, meta_args, meta_kwargs)
-            if func in _corrections and func not in _rules:
-                out = _corrections[func](out, *meta_args, **meta_kwargs)
-            elif func not in _rules:
-                out = laid_out(func, meta_args, meta_kwargs, out, casts=device.type == "cpu")
+            if device.type == "cpu" and is_checked(func, args, kwargs):
+                check_by_kernel(func, meta_args, meta_kwargs)
+            try:
+                if func in _checks:
+                    _checks[func](*meta_args, **meta_kwargs)
+                out = call_on_meta(func, meta_args, meta_kwargs)
+                if func in _corrections and func not in _rules:
+                    out = _corrections[func](out, *meta_args, **meta_kwargs)
+                elif func not in _rules:
+                    out = laid_out(func, meta_args, meta_kwargs, out, casts=device.type == "cpu")
+            except Exception as error:
+                pass_on_interruption(error)
+                if device.type != "cpu":
+                    raise
+                raise error_of_kernel(func, meta_args, meta_kwargs, error) from None
     finally:
         _device.reset(outer)
     return optree.tree_map(lambda x: Spec.of(x, device) if isinstance(x, torch.Tensor) else x, out, none_is_leaf=True)
@@ -186,6 +197,23 @@ def corrects(*funcs: Operator, on_each_device: bool = False) -> Callable[[Callab
     return register
 
 
+def checks(*funcs: Operator) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Declares what kernels of operators check, and torch's rules for shapes do not.
+
+    Args:
+        *funcs: The operators.
+
+    Returns:
+        A decorator for a function that is given the arguments of the operator, on meta, and raises an error.
+    """
+
+    def register(check: Callable[..., None]) -> Callable[..., None]:
+        _checks.update(dict.fromkeys(funcs, check))
+        return check
+
+    return register
+
+
 def result_device() -> torch.device:
     """Returns the device of the result, for a shape function that must know it. Its arguments say `meta`."""
     return _device.get()
@@ -193,6 +221,7 @@ def result_device() -> torch.device:
 
 _rules: dict[Any, Callable[..., Any]] = {}
 _corrections: dict[Any, Callable[..., Any]] = {}
+_checks: dict[Any, Callable[..., None]] = {}
 _device: ContextVar[torch.device] = ContextVar("device")
 on_new_rule: list[Callable[[], None]] = []
 """Called after a rule was registered, or an operator was found to depend on data: caches of results forget."""
@@ -258,13 +287,14 @@ def _on_meta(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> t
 
 
 def _refuse_cast(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Refuses to put a float into an int tensor, as kernels do; torch's shape functions do not check it."""
+    """Refuses to put a float into an int tensor, as kernels do; torch's shape functions do not check it.
+
+    On the CPU the kernel itself is asked: Note [Errors of kernels].
+    """
     target = args[0].dtype
     if target.is_complex or target.is_floating_point and not any(s.dtype.is_complex for s in _specs_in(args)):
         return
-    schema = _torch.operators.schema_of(func)
-    packet = getattr(torch.ops.aten, schema.name.removeprefix("aten::").removesuffix("_"), None)
-    overload = getattr(packet, schema.overload_name or "default", None)
+    overload = out_of_place(func)
     result = infer(overload, args, kwargs) if overload is not None else None
     if type(result) is Spec and not torch.can_cast(result.dtype, target):
         raise TraceError(_WRONG_CAST.format(operator=func, result=result.dtype, target=target, line=user_line()))

@@ -122,8 +122,12 @@ def test_in_place_operators_refuse_the_casts_that_eager_refuses(target: torch.dt
             x.mul_(other)
         except RuntimeError as error:
             assert "can't be cast" in str(error)
-            with pytest.raises(TraceError, match=r"aten.mul_.Tensor gives torch\.\w+, which can't be cast to the"):
+            with pytest.raises(RuntimeError) as caught:
                 twin.mul_(MetaTensor(other))
+            assert type(caught.value) is type(error) and str(caught.value) == str(error)
+            elsewhere = [Spec.make((3,), (1,), 0, dtype, torch.device("cuda")) for dtype in (target, other.dtype)]
+            with pytest.raises(TraceError, match=r"aten.mul_.Tensor gives torch\.\w+, which can't be cast to the"):
+                infer(aten.mul_.Tensor, tuple(elsewhere), {})
         else:
             assert twin.mul_(MetaTensor(other)) is twin
 

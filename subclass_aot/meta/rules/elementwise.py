@@ -32,7 +32,7 @@ def laid_out(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], out:
         out: Its result, as torch's rules say.
         casts: Whether kernels cast tensors of other dtypes before, as those of the CPU do.
     """
-    if type(out) is not Tensor or out.dim() == 0 or not _is_iterated(func) or effects_of(func).mutates:
+    if type(out) is not Tensor or out.dim() == 0 or not is_iterated(func) or effects_of(func).mutates:
         return out
     operands = list(_operands(func, args, kwargs))
     try:
@@ -65,7 +65,8 @@ def iterated(shape: Sequence[Size], operands: Sequence[Tensor]) -> Strides:
     return strides.packed(shape, strides.sorted_dims(shape, [_expanded(x, shape) for x in operands]))
 
 
-def _is_iterated(func: Operator) -> bool:
+def is_iterated(func: Operator) -> bool:
+    """Returns whether an operator is elementwise: its kernel iterates over all tensors at once."""
     return func.namespace == "aten" and (torch.Tag.pointwise in func.tags or func in _UNTAGGED) and func not in _OTHERS
 
 
