@@ -75,6 +75,27 @@ def with_structure_of(like: torch.Tensor, gradient: torch.Tensor) -> torch.Tenso
     return own.__tensor_unflatten__(inner, _torch.wrappers.context_of_new(type(like), context), None, None)
 
 
+def with_known_structure(
+    blank: torch.Tensor, traced: torch.Tensor, known: Callable[[torch.Tensor], torch.Tensor | None]
+) -> torch.Tensor:
+    """Makes a jagged tensor of no trace whose structure has the values that a program may have read.
+
+    Args:
+        blank: One whose structure has no values; any other tensor is returned as it is.
+        traced: The tensor that it is like.
+        known: Returns the values of a traced tensor.
+    """
+    if not _torch.wrappers.is_jagged(type(blank)):
+        return blank
+    own, like = cast(_Jagged, blank), cast(_Jagged, traced)
+    names, context = own.__tensor_flatten__()
+    inner = {name: getattr(own, name) for name in names}
+    for name in names:
+        if name != _torch.wrappers.JAGGED_VALUES and (values := known(getattr(like, name))) is not None:
+            inner[name] = values
+    return own.__tensor_unflatten__(inner, context, None, None)
+
+
 class JaggedAttention(TorchFunctionMode):
     """While it is on, attention among jagged tensors is that of padded ones.
 

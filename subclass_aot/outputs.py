@@ -70,10 +70,12 @@ class SameAsOutput:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ViewOfInput:
-    """A view of an input as autograd sees it; `replay(input, *symints)` makes it.
+    """A view of an input as autograd sees it; `replay(input, *symints, *beside)` makes it.
 
     Attributes:
         cls: The plain subclass that it is of; None for one that has none.
+        beside: Tensors that it is made of beside its base, by their positions among
+            `OutputReader.intermediate_bases`: the structure of a jagged tensor.
     """
 
     value: int
@@ -81,17 +83,19 @@ class ViewOfInput:
     symints: tuple[Number, ...]
     requires_grad: bool
     cls: type | None = None
+    beside: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ViewOfBase:
-    """A view of what several results share; `replay(base, *symints)` makes it.
+    """A view of what several results share; `replay(base, *symints, *beside)` makes it.
 
     Attributes:
         output: The result that is the base, or a made leaf between the base and the view; None if neither is a result.
         intermediate_base: Where `output` is None, the position of the base among `OutputReader.intermediate_bases`.
         requires_grad: Whether it is made where autograd is on.
         cls: As of `ViewOfInput`.
+        beside: As of `ViewOfInput`.
     """
 
     output: int | None
@@ -100,6 +104,7 @@ class ViewOfBase:
     symints: tuple[Number, ...]
     requires_grad: bool
     cls: type | None = None
+    beside: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +125,15 @@ class ComputedSymints:
 
     is_size: bool
     parts: tuple[OutputDescriptor | int, ...]
+
+
+def users_of_bases(outputs: Iterable[Output]) -> dict[int, int]:
+    """Returns the first output that is made of each of `OutputReader.intermediate_bases`, by position."""
+    found: dict[int, int] = {}
+    for i, view in views_of(outputs):
+        for position in (*([view.intermediate_base] if isinstance(view, ViewOfBase) else []), *view.beside):
+            found.setdefault(position, i)
+    return found
 
 
 def views_of(outputs: Iterable[Output]) -> Iterator[tuple[int, ViewOfInput | ViewOfBase]]:

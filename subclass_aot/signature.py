@@ -13,7 +13,7 @@ from subclass_aot.flatten import IndexMap, ValueMeta
 from subclass_aot.graph import Look
 from subclass_aot.meta import Spec
 from subclass_aot.outcome import BackwardOutcome, Change, Outcome
-from subclass_aot.outputs import Output, Value, ViewOfBase, views_of
+from subclass_aot.outputs import Output, Value, users_of_bases
 from subclass_aot.symbols import RuntimeAssert, Symbols, is_symbolic
 from subclass_aot.views import Step
 
@@ -332,14 +332,12 @@ class JointSignature:
         found: dict[OutputDescriptor, Value] = {}
         for position, value in self.mutations.under_autograd.items():
             found[AutogradMutation(self.inputs[position].desc)] = value
-        views: dict[int, PlainOutput] = {}
         for i, output in enumerate(self.outputs):
             if isinstance(output, Value):
                 found[PlainOutput(i)] = output
-        for i, view in views_of(self.outputs):
-            if isinstance(view, ViewOfBase):
-                views.setdefault(view.intermediate_base, PlainOutput(i))
-        return found | {IntermediateBase(i, views[i]): value for i, value in enumerate(self.intermediate_bases)}
+        users = users_of_bases(self.outputs)
+        bases = enumerate(self.intermediate_bases)
+        return found | {IntermediateBase(i, PlainOutput(users[i])): value for i, value in bases}
 
     @cached_property
     def through_autograd(self) -> tuple[OutputDescriptor, ...]:

@@ -392,6 +392,15 @@ def statically_known_true(condition: bool | torch.SymBool) -> bool:
     return bool(statically_known_true(condition))
 
 
+def depends_on_data(number: object) -> bool:
+    """Returns whether a number is symbolic, and no call has it beforehand. No public function asks it of a number."""
+    from torch.utils._sympy.symbol import SymT, symbol_is_type
+
+    if not isinstance(number, torch.SymInt) or number.node.is_nested_int():
+        return False
+    return any(symbol_is_type(s, (SymT.UNBACKED_INT, SymT.UNBACKED_FLOAT)) for s in expression_of(number).free_symbols)
+
+
 def bindings_of(env: ShapeEnv, symints: list[Any], result: object) -> Any:
     """Returns where in an operator's result its unbacked numbers are found, as inductor wants it on the node."""
     from torch.fx.experimental.symbolic_shapes import compute_unbacked_bindings, free_unbacked_symbols

@@ -214,6 +214,45 @@ def ragged_dim_of(jagged: object) -> int:
     return int(getattr(jagged, "_ragged_idx"))  # noqa: B009
 
 
+def ragged_size_of(jagged: torch.Tensor) -> Any:
+    """Returns the size of the ragged dimension of a jagged tensor, a nested int; None of any other tensor."""
+    return jagged.shape[ragged_dim_of(jagged)] if is_jagged(type(jagged)) else None
+
+
+def nested_int_of(structure: torch.Tensor) -> Any:
+    """Returns the nested int of the jagged tensors that have these offsets (these lengths, if they have some)."""
+    from torch.nested._internal.nested_tensor import get_tensor_symint
+
+    return get_tensor_symint(structure, coeff=1)
+
+
+def structure_behind(nested_int: Any) -> torch.Tensor | None:
+    """Returns the offsets, or the lengths, that a nested int stands for. Only torch's registry of them says it."""
+    from torch.nested._internal.nested_tensor import _tensor_symint_registry
+
+    return next((x for x, known in [*_tensor_symint_registry.items()] if known.node is nested_int.node), None)
+
+
+def view_as_jagged(
+    values: torch.Tensor,
+    offsets: torch.Tensor,
+    lengths: torch.Tensor | None = None,
+    ragged_dim: int = 1,
+    *known: torch.Tensor | None,
+) -> torch.Tensor:
+    """Makes the view of its elements that a jagged tensor is.
+
+    The operator is also given an example of the class, which torch makes once, for itself. The public function makes
+    the tensors that hold the known lengths, and is given these.
+    """
+    from torch.nested._internal.nested_tensor import _nt_view_dummy
+
+    view: torch.Tensor = torch._nested_view_from_jagged(  # type: ignore[attr-defined]
+        values, offsets, _nt_view_dummy(), lengths, ragged_dim, *known
+    )
+    return view
+
+
 def parts_of_jagged(jagged: object) -> tuple[Any, Any]:
     """Returns the elements of a jagged tensor, and the offsets of its rows; the public methods make views, which
     are traced.

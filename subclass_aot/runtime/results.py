@@ -110,11 +110,16 @@ class Results:
             return self._values[view.value]
         return self._bases[view.intermediate_base] if view.output is None else self.at(view.output)
 
+    def _beside(self, view: _View) -> str:
+        """Returns what a view is made with beside its base, as further arguments."""
+        given = [*map(self._symints.one, view.symints), *(self._bases[i] for i in view.beside)]
+        return "".join(f", {one}" for one in given)
+
     def _attached(self, output: Value, view: ViewOfInput | ViewOfBase, made: str) -> str:
         """Appends a view whose gradient goes to what forward made."""
         source, name, attach = self._source, self._source.fresh("view"), self._source.const(attached, "attached")
         how = self._source.const(partial(new_view, view.replay, view.cls), "view_of")
-        arguments = "".join(f", {self._symints.one(n)}" for n in view.symints)
+        arguments = self._beside(view)
         source.line(f"{name} = {attach}({made}, {how}, {output.view_rules!r}, [{self._base(view)}{arguments}])")
         return name
 
@@ -133,7 +138,7 @@ class Results:
     def _view(self, i: int, view: _View, base: str, grad: bool) -> str:
         """Appends a view of the local `base`, made as the program made it; returns the name of its local."""
         source, name = self._source, self._source.fresh("view")
-        arguments = "".join(f", {self._symints.one(n)}" for n in view.symints)
+        arguments = self._beside(view)
         replay, key = view.replay, self._together.get(i)
         several = replay.of_several() if key is not None and isinstance(replay, Chain) else None
         if key is not None and several is not None:
@@ -166,7 +171,9 @@ def _views_together(outputs: Sequence[Output]) -> dict[int, tuple[object, ...]]:
         whole, result, _ = several
         base = (output.value,) if isinstance(output, ViewOfInput) else (output.intermediate_base, output.output)
         calls = 0
-        while result in members.get(key := (type(output), base, repr(whole), repr(output.symints), calls), ()):
+        while result in members.get(
+            key := (type(output), base, repr(whole), repr(output.symints), output.beside, calls), ()
+        ):
             calls += 1
         members.setdefault(key, []).append(result)
         keys[i] = key

@@ -53,7 +53,7 @@ RECORDS: dict[str, Any] = {
         *(AbsentMeta, ContainerMeta, OpaqueMeta, PlainTensorMeta, Repeated, SubclassCreationMeta),
         *(outputs.InputLeaf, outputs.AliasOfLeaf, outputs.Value, outputs.SameAsInput, outputs.SameAsOutput),
         *(outputs.ViewOfInput, outputs.ViewOfBase, outputs.Constant, outputs.ComputedSymints),
-        *(views.Chain, views.Step, views.SymintAt, views.Strided),
+        *(views.Chain, views.Step, views.SymintAt, views.JaggedStep, views.RaggedSize, views.Strided),
         *(Base, Absent, Assumptions, Beginning, Input, InputMutation, MadeLeaf),
         *(MetadataMutation, Mutations, Part, TangentSpec),
         *(SavedSymbols, SavedSize, NodeAt, Look),

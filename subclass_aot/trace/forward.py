@@ -19,7 +19,7 @@ from subclass_aot.graph import REPLACED, Look, Recorder, messages
 from subclass_aot.meta import Replaced, other_threads
 from subclass_aot.missing import missing_names
 from subclass_aot.outcome import AfterForward, Leaf, OlderObjects, Outcome, read_outcome
-from subclass_aot.outputs import AliasOfLeaf, Constant, Output, Value, ViewOfBase, views_of
+from subclass_aot.outputs import AliasOfLeaf, Constant, Output, Value, users_of_bases, views_of
 from subclass_aot.put_back import PutBack
 from subclass_aot.signature import Absent, Mutations
 from subclass_aot.symbols import is_symbolic, lasting_key_of
@@ -212,15 +212,12 @@ def _through_autograd(
         descriptors.AutogradMutation(inputs.plan.descs[i]): (inputs.traced[i], value)
         for i, value in mutations.under_autograd.items()
     }
-    first_of: dict[int, int] = {}
     for i, (tensor, output) in enumerate(zip(results, outputs, strict=True)):
         if isinstance(output, Value):
             through[PlainOutput(i)] = tensor, output
-    for i, view in views_of(outputs):
-        if isinstance(view, ViewOfBase):
-            first_of.setdefault(view.intermediate_base, i)
+    users = users_of_bases(outputs)
     for i, (tensor, value) in enumerate(reader.intermediate_bases):
-        through[IntermediateBase(i, PlainOutput(first_of[i]))] = tensor, value
+        through[IntermediateBase(i, PlainOutput(users[i]))] = tensor, value
     return through
 
 

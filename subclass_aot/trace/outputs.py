@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -31,10 +31,10 @@ from subclass_aot.outputs import (
     ViewOfBase,
     ViewOfInput,
 )
-from subclass_aot.symbols import SizesMustBeKnown, is_symbolic, lasting_key_of
+from subclass_aot.symbols import Number, SizesMustBeKnown, is_symbolic, lasting_key_of
 from subclass_aot.trace.autograd_graph import has_history, is_invalidated, is_only_viewed, leaf_behind
 from subclass_aot.trace.shared_views import SharedView, replay_of, shared_views
-from subclass_aot.trace.view_chains import RecordedViews
+from subclass_aot.trace.view_chains import Remade
 from subclass_aot.views import Strided, regenerated_view
 
 _LOST_VIEW = """A result is a view, and the view cannot be regenerated from another tensor: {reason}
@@ -173,16 +173,21 @@ class OutputReader:
         self, result: torch.Tensor, base: tuple[int | None, torch.Tensor], desc: OutputDescriptor
     ) -> ViewOfBase:
         output, tensor = base
-        position = -1
-        if output is None:
-            known = [i for i, (t, _) in enumerate(self.intermediate_bases) if t is tensor]
-            position = known[0] if known else len(self.intermediate_bases)
-            if not known:
-                self.intermediate_bases.append((tensor, self._value(tensor, IntermediateBase(position, desc))))
+        position = self._intermediate(tensor, desc) if output is None else -1
         rules = _torch.autograd.view_rules(result) if _torch.autograd.is_view(result) else None
         without_history = not tensor.requires_grad and not _torch.autograd.made_without_grad(rules)
         grad = has_history(result) or without_history
-        return ViewOfBase(output, position, *self._replay(result, tensor), grad, _class_of(result))
+        again = self._replay(result, tensor, desc)
+        return ViewOfBase(output, position, again.replay, again.symints, grad, _class_of(result), again.beside)
+
+    def _intermediate(self, tensor: torch.Tensor, desc: OutputDescriptor) -> int:
+        """Returns the position of a tensor, no result, among `intermediate_bases`."""
+        for position, (known, _) in enumerate(self.intermediate_bases):
+            if known is tensor:
+                return position
+        position = len(self.intermediate_bases)
+        self.intermediate_bases.append((tensor, self._value(tensor, IntermediateBase(position, desc))))
+        return position
 
     def computed_value(self, tensor: torch.Tensor, desc: OutputDescriptor) -> Value:
         """Returns a value whose every leaf the graph returns, aliases of inputs or not."""
@@ -221,7 +226,7 @@ class OutputReader:
         if base is not None and id(base) in shared:
             view = self._view_of(result, shared[id(base)], desc)
         elif base is not None and self._is_regenerated(result) and id(base) in self.inputs:
-            view = self._view(result, self.inputs[id(base)]) if self._shares(result, base) else None
+            view = self._view(result, self.inputs[id(base)], desc) if self._shares(result, base) else None
         if view is not None and (of_base or not has_history(result)):
             return view
         if is_traced(result, str(desc)):
@@ -270,20 +275,23 @@ class OutputReader:
                 return AliasOfLeaf(slot, leaf.meta_spec, leaf.meta_spec.offset - shift)
         return self._computed(leaf, desc)
 
+    def _values(self, leaf: Any) -> torch.Tensor | None:
+        """Returns the values of a traced tensor, to find out how a view is made. That does not depend on them."""
+        found = self.recorder.listeners.data_dependent.value_now(self.recorder, leaf)
+        return self.recorder.known(leaf) if found is None else found
+
     def _computed(self, leaf: Any, desc: OutputDescriptor) -> Any:
         if not isinstance(leaf, torch.Tensor) and not is_symbolic(leaf):
             return leaf
         self.computed[desc] = leaf
         return desc
 
-    def _view(self, result: torch.Tensor, value: int) -> ViewOfInput:
-        replay = self._replay(result, self.blank_inputs[value])
-        return ViewOfInput(value, *replay, has_history(result), _class_of(result))
+    def _view(self, result: torch.Tensor, value: int, desc: OutputDescriptor) -> ViewOfInput:
+        again, has = self._replay(result, self.blank_inputs[value], desc), has_history(result)
+        return ViewOfInput(value, again.replay, again.symints, has, _class_of(result), again.beside)
 
-    def _replay(self, result: torch.Tensor, base: torch.Tensor) -> tuple[Callable[..., torch.Tensor], tuple[Any, ...]]:
+    def _replay(self, result: torch.Tensor, base: torch.Tensor, desc: OutputDescriptor) -> _Replay:
         """Returns how the view is made, taken from a fake that belongs to no trace, so that no trace is kept alive.
-
-        Beside it stand the symbolic numbers that it must be given.
 
         Raises:
             MutationError: The metadata of its base was mutated, and it cannot be regenerated.
@@ -294,21 +302,16 @@ class OutputReader:
         metadata_mutated = id(base) in self.metadata_mutated
         is_dense = isinstance(_torch.plain_subclasses.leaf_of(result), MetaTensor)
         if metadata_mutated and shared is None and (is_dense or is_invalidated(result)):
-            return _strided_view(result, base), ()
+            return _Replay(_strided_view(result, base))
         if shared is None and self.recorder.listeners.mutated_views.loses_gradient(result):
-            return _strided_view(result, base), ()
+            return _Replay(_strided_view(result, base))
         if metadata_mutated and (shared is not None or not _torch.autograd.can_regenerate(result)):
             if shared is not None and any(map(is_symbolic, (*base.shape, *result.shape))):
                 raise SizesMustBeKnown  # which tell whether it shares fields: one that does not is no such view
             raise MutationError(_LOST_VIEW.format(reason=_CHANGED_SINCE))
-        steps = RecordedViews()
+        again = (lambda x, number, _: shared.again(x, number)) if shared else _torch.autograd.view_function(result)
         try:
-            with _torch.dispatch.disable_current_modes(), torch.no_grad():
-                symints: dict[Any, Any] = {}
-                note = functools.partial(_note_symint, symints)
-                blank = _blank(base)
-                with steps:
-                    clean = (shared.again if shared else _torch.autograd.view_function(result))(blank, note)
+            made, clean = self._remade(base, again)
         except Exception as error:  # of torch, or of a rule for views of a class
             pass_on_interruption(error)
             if metadata_mutated:  # it was made before, and does not fit any more
@@ -316,15 +319,55 @@ class OutputReader:
             raise TraceError(_LOST_VIEW.format(reason=error)) from error
         if metadata_mutated and _inner_geometry(clean) != _inner_geometry(result):
             raise MutationError(_LOST_VIEW.format(reason=_CHANGED_SINCE))
-        if _geometry(clean) != _geometry(result):  # as after `t_` under `no_grad`
-            return _strided_view(result, base), ()
-        chain = steps.chain(blank, clean, list(symints), detached=shared is not None)
+        if not _same_geometry(clean, result):  # as after `t_` under `no_grad`
+            return _Replay(_strided_view(result, base))
+        return self._as_data(made, clean, shared is not None, desc)
+
+    def _as_data(self, made: Remade, clean: torch.Tensor, is_shared: bool, desc: OutputDescriptor) -> _Replay:
+        """Returns how a view is made again: as operators, or else by what autograd knows of it.
+
+        Args:
+            made: What made it again.
+            clean: It, of no trace.
+            is_shared: Whether it shares fields without autograd knowing it.
+            desc: The result.
+
+        Raises:
+            TraceError: Neither can be.
+        """
+        chain = made.chain(clean, detached=is_shared)
+        symints, beside = tuple(made.symints.values()), made.tensors_beside
         if chain is not None:
-            return chain, tuple(symints.values())
-        replay: Callable[..., torch.Tensor] = replay_of(clean).again if shared else _torch.autograd.view_function(clean)
-        if not symints:
-            return replay, ()
-        return functools.partial(_with_symints, replay, tuple(symints)), tuple(symints.values())
+            return _Replay(chain, symints, tuple(self._intermediate(x, desc) for x in beside))
+        if beside:
+            raise TraceError(_LOST_VIEW.format(reason="it is made of other tensors, too"))
+        replay = replay_of(clean).again if is_shared else _torch.autograd.view_function(clean)
+        if not symints and not _torch.wrappers.is_jagged(type(made.base)):
+            return _Replay(replay)
+        return _Replay(functools.partial(_with_symints, replay, tuple(made.symints)), symints)
+
+    def _remade(self, base: torch.Tensor, again: Callable[..., torch.Tensor]) -> tuple[Remade, torch.Tensor]:
+        """Makes a view again, of tensors that belong to no trace.
+
+        Where rows of jagged tensors begin and end is a value, which they have only if the view cannot be made without.
+        """
+        made = Remade(_blank(base))
+        try:
+            return made, made.view(again)
+        except Exception as error:
+            pass_on_interruption(error)
+            if not _torch.wrappers.is_jagged(type(base)) and not made.beside:
+                raise
+        made = Remade.of_known(made.base, base, self._values)
+        return made, made.view(again)
+
+
+class _Replay(NamedTuple):
+    """How a view is made at a call: `replay(base, *symints, *beside)`, as of `ViewOfInput`."""
+
+    replay: Callable[..., torch.Tensor]
+    symints: tuple[Any, ...] = ()
+    beside: tuple[int, ...] = ()
 
 
 def _storages(tensor: torch.Tensor) -> set[Storage]:
@@ -343,11 +386,19 @@ def _blank(traced: torch.Tensor) -> Any:
     return MetaTensor.like(traced.detach()) if leaf is traced else new_leaf(leaf.meta_spec)
 
 
-def _geometry(tensor: torch.Tensor) -> tuple[list[Any], ...]:
-    """Returns sizes and strides, without nested ints: those of a fake are others."""
-    return tuple(
-        [None if _torch.wrappers.is_nested_int(n) else n for n in each] for each in (tensor.shape, tensor.stride())
-    )
+def _same_geometry(clean: torch.Tensor, result: torch.Tensor) -> bool:
+    """Returns whether two tensors have the same sizes and strides, as far as these have numbers.
+
+    Nested ints have none, and those of a fake are others. A size that depends on data has the number of one call.
+    """
+    if clean.dim() != result.dim():
+        return False
+    pairs = zip((*clean.shape, *clean.stride()), (*result.shape, *result.stride()), strict=True)
+    return all(n == m for n, m in pairs if not (_has_no_number(n) or _has_no_number(m)))
+
+
+def _has_no_number(size: Number) -> bool:
+    return _torch.wrappers.is_nested_int(size) or _torch.symbolic.depends_on_data(size)
 
 
 def _inner_geometry(wrapper: torch.Tensor) -> list[Any]:
@@ -362,18 +413,18 @@ def _inner_geometry(wrapper: torch.Tensor) -> list[Any]:
     return [(x.meta_spec, x.meta_spec.offset) if isinstance(x, MetaTensor) else x for x in leaves]
 
 
-def _note_symint(found: dict[Any, Any], number: Any) -> Any:
-    if is_symbolic(number):
-        found[lasting_key_of(number)] = number
-    return number
-
-
 def _with_symints(
     replay: Callable[..., torch.Tensor], keys: tuple[Any, ...], base: torch.Tensor, *symints: int
 ) -> torch.Tensor:
     """Makes a view again with the numbers of this call."""
-    known = dict(zip(keys, symints, strict=True))
-    return replay(base, lambda number: known[lasting_key_of(number)] if is_symbolic(number) else number)
+    known, ragged = dict(zip(keys, symints, strict=True)), _torch.wrappers.ragged_size_of(base)
+
+    def now(number: Any) -> Any:
+        if _torch.wrappers.is_nested_int(number):
+            return ragged
+        return known[lasting_key_of(number)] if is_symbolic(number) else number
+
+    return replay(base, now)
 
 
 def _strided_view(result: torch.Tensor, base: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:

@@ -6,14 +6,83 @@ that was pickled makes nothing. So they run once more, on a tensor without data,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 
 from subclass_aot import _torch
-from subclass_aot.symbols import is_symbolic, lasting_key_of
-from subclass_aot.views import Chain, Step, SymintAt
+from subclass_aot.jagged import with_known_structure
+from subclass_aot.meta import MetaTensor, new_leaf
+from subclass_aot.symbols import is_symbolic, lasting_key_of, unbacked_sizes
+from subclass_aot.views import Chain, JaggedStep, RaggedSize, Step, SymintAt
+
+Known = Callable[[torch.Tensor], torch.Tensor | None]
+"""What gives the values of a traced tensor, if they are known."""
+
+
+class Remade:
+    """A view that is made again, of tensors that belong to no trace.
+
+    Attributes:
+        base: What it is made of.
+        symints: The symbolic numbers that it is made with, by their lasting keys.
+        beside: The tensors that it is made with beside its base, by id: the traced one, and what stands for it.
+    """
+
+    def __init__(self, base: torch.Tensor, known: Known = lambda tensor: None) -> None:
+        self.base = base
+        self.symints: dict[Any, Any] = {}
+        self.beside: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._known, self._steps = known, RecordedViews()
+
+    @classmethod
+    def of_known(cls, base: torch.Tensor, traced: torch.Tensor, known: Known) -> Remade:
+        """Returns one that is made with the values of what says where rows of jagged tensors begin and end.
+
+        Args:
+            base: What it is made of.
+            traced: The traced tensor that `base` is like.
+            known: Returns the values of a traced tensor, if a program may read them.
+        """
+        return cls(with_known_structure(base, traced, known), known)
+
+    def view(self, again: Callable[..., torch.Tensor]) -> torch.Tensor:
+        """Makes it, and notes how.
+
+        Args:
+            again: Makes the view of a base, with a function that gives numbers, and one that gives other tensors.
+        """
+        no_new = unbacked_sizes(None)  # which no node of the graph would give
+        with _torch.dispatch.disable_current_modes(), torch.no_grad(), no_new, self._steps:
+            return again(self.base, self._number, self._tensor)
+
+    def chain(self, view: torch.Tensor, detached: bool) -> Chain | None:
+        """Returns how it was made, as data: see `RecordedViews.chain`."""
+        return self._steps.chain(self.base, view, list(self.symints), detached, [x for _, x in self.beside.values()])
+
+    @property
+    def tensors_beside(self) -> list[torch.Tensor]:
+        """The traced tensors that it is made with beside its base."""
+        return [traced for traced, _ in self.beside.values()]
+
+    def _number(self, number: Any) -> Any:
+        if is_symbolic(number):
+            self.symints[lasting_key_of(number)] = number
+        if not _torch.wrappers.is_nested_int(number):
+            return number
+        if (ragged := _torch.wrappers.ragged_size_of(self.base)) is not None:
+            return ragged
+        offsets = _torch.wrappers.structure_behind(number)  # or lengths
+        return number if offsets is None else _torch.wrappers.nested_int_of(self._tensor(offsets))
+
+    def _tensor(self, tensor: torch.Tensor) -> torch.Tensor:
+        if not isinstance(tensor, MetaTensor):  # the example of the class of jagged tensors
+            return tensor
+        if id(tensor) not in self.beside:
+            values = self._known(tensor)
+            self.beside[id(tensor)] = tensor, new_leaf(tensor.meta_spec) if values is None else values
+        return self.beside[id(tensor)][1]
 
 
 class RecordedViews(_torch.dispatch.DispatchMode):
@@ -35,7 +104,14 @@ class RecordedViews(_torch.dispatch.DispatchMode):
         self._ran.append((func, tuple(args), dict(kwargs or {}), result))
         return result
 
-    def chain(self, base: torch.Tensor, view: torch.Tensor, keys: list[object], detached: bool) -> Chain | None:
+    def chain(
+        self,
+        base: torch.Tensor,
+        view: torch.Tensor,
+        keys: list[object],
+        detached: bool,
+        beside: Sequence[torch.Tensor] = (),
+    ) -> Chain | None:
         """Returns what leads from one tensor to another, if that are operators of one tensor each, one after the other.
 
         Args:
@@ -43,15 +119,20 @@ class RecordedViews(_torch.dispatch.DispatchMode):
             view: Where it ends.
             keys: The lasting keys of symbolic numbers that a call knows.
             detached: Whether the view loses its history at its end, where `detach` may have run already.
+            beside: Other tensors that a call has.
         """
         steps: list[Step] = []
         ahead = view
+        places = {id(x): SymintAt(len(keys) + i) for i, x in enumerate(beside)}
         try:
             for func, args, kwargs, result in reversed(self._ran):
                 made = result if isinstance(result, tuple | list) else [result]
                 which = [i for i, x in enumerate(made) if x is ahead]
                 if not which:  # a look at something else
                     continue
+                if func is _aten._nested_view_from_jagged.default:  # of which one is an example of the class
+                    func, args = _torch.wrappers.view_as_jagged, (*args[:2], *args[3:])
+                args = tuple(places.get(id(x), x) for x in args)
                 tensors = [i for i, x in enumerate(args) if isinstance(x, torch.Tensor)]
                 if len(tensors) != 1 or any(isinstance(x, torch.Tensor) for x in kwargs.values()):
                     return None
@@ -63,7 +144,9 @@ class RecordedViews(_torch.dispatch.DispatchMode):
             return None
         finally:
             self._ran.clear()  # which nothing may hold
-        return Chain(_with_bits(reversed(steps)), detached) if ahead is base and steps else None
+        if ahead is not base or not steps:
+            return None
+        return Chain(tuple(map(JaggedStep.if_ragged, _with_bits(reversed(steps)))), detached)
 
 
 def _with_bits(steps: Iterable[Step]) -> tuple[Step, ...]:
@@ -99,6 +182,8 @@ def _plain(argument: object, keys: list[object]) -> Any:
     """
     if isinstance(argument, list | tuple) and type(argument) in (list, tuple):
         return type(argument)(_plain(x, keys) for x in argument)
+    if _torch.wrappers.is_nested_int(argument):
+        return RaggedSize()
     if not is_symbolic(argument):
         return argument
     key = lasting_key_of(argument)

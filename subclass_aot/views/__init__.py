@@ -2,6 +2,8 @@
 
 from subclass_aot.views.chain import Chain as Chain
 from subclass_aot.views.chain import FunctionStep as FunctionStep
+from subclass_aot.views.chain import JaggedStep as JaggedStep
+from subclass_aot.views.chain import RaggedSize as RaggedSize
 from subclass_aot.views.chain import Step as Step
 from subclass_aot.views.chain import SymintAt as SymintAt
 from subclass_aot.views.strided import Strided as Strided

@@ -19,12 +19,16 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
+from subclass_aot import _torch
+
 Number = Callable[[Any], Any]
 """What gives the number to take in the place of one."""
 
 
 class SymintAt(NamedTuple):
-    """A symbolic number among the arguments of a step, by its position among those that the call knows."""
+    """A symbolic number, or a tensor beside the base, among the arguments of a step, by its position among those that
+    the call has.
+    """
 
     position: int
 
@@ -83,6 +87,32 @@ class Step(NamedTuple):
         return made if result is None else made[result]
 
 
+class RaggedSize(NamedTuple):
+    """The size of the ragged dimension among the arguments of a step: that of the tensor which the step is given."""
+
+
+class JaggedStep(NamedTuple):
+    """A step that is called with the size of the ragged dimension. See Note [Jagged tensors].
+
+    Attributes:
+        step: The step, with `RaggedSize()` in the place of that size.
+    """
+
+    step: Step
+
+    @staticmethod
+    def if_ragged(step: Step) -> AnyStep:
+        """Returns the step, as one that is called with the ragged size if it is."""
+        seen: list[object] = []
+        _mapped([step.args, step.kwargs], seen.append)
+        return JaggedStep(step) if any(type(x) is RaggedSize for x in seen) else step
+
+    def __call__(self, tensor: torch.Tensor, number: Number | None = None) -> Any:
+        """Makes the view of a jagged tensor, as `Step` does."""
+        ragged = _torch.wrappers.ragged_size_of(tensor)
+        return self.step(tensor, lambda x: ragged if type(x) is RaggedSize else x if number is None else number(x))
+
+
 class FunctionStep(NamedTuple):
     """A step that autograd alone knows: it keeps how a view was made as a function.
 
@@ -99,7 +129,7 @@ class FunctionStep(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Steps, one after the other: `chain(base, *symints)` makes the view.
+    """Steps, one after the other: `chain(base, *given)` makes the view.
 
     Attributes:
         steps: The steps; none for the tensor itself.
@@ -113,9 +143,9 @@ class Chain:
     steps: tuple[AnyStep, ...] = ()
     detached: bool = False
 
-    def __call__(self, base: torch.Tensor, *symints: int) -> torch.Tensor:
-        """Makes the view of `base`, with these numbers in the place of `SymintAt`."""
-        return self.again(base, (lambda x: symints[x.position] if type(x) is SymintAt else x) if symints else None)
+    def __call__(self, base: torch.Tensor, *given: Any) -> torch.Tensor:
+        """Makes the view of `base`, with these numbers, and tensors after them, in the place of `SymintAt`."""
+        return self.again(base, (lambda x: given[x.position] if type(x) is SymintAt else x) if given else None)
 
     def again(self, base: torch.Tensor, number: Number | None = None) -> torch.Tensor:
         """Makes the view of `base`, with what `number` gives in the place of each argument."""

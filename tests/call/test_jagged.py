@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from subclass_aot import aot_compile
+from subclass_aot import aot_compile, load_compiled
 from subclass_aot.errors import TraceError
 
 # Torch itself warns where it looks whether it is traced.
@@ -185,6 +185,109 @@ def test_views_of_an_input_are_views_of_it() -> None:
     for one, other in zip(expected, got, strict=True):
         assert type(one) is type(other) and one.shape == other.shape and one._base is other._base
     assert got[0] is x and got[2] is x.offsets()
+
+
+def from_parts(lengths: list[int], grad: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    values = torch.linspace(0, 1, sum(lengths) * 4).view(-1, 4).requires_grad_(grad)
+    return values, torch.tensor([0, *lengths]).cumsum(0)
+
+
+def with_holes(lengths: list[int], grad: bool) -> Any:
+    values, offsets = from_parts([n + 2 for n in lengths], False)
+    made = torch.nested.nested_tensor_from_jagged(values, offsets, torch.tensor(lengths))
+    return (made.detach().requires_grad_(grad),)
+
+
+def both(x: Any) -> Any:
+    y = x * 2
+    return y, y.unflatten(-1, (2, 2)), *y.unbind()
+
+
+VIEWS: dict[str, Any] = {
+    "a row": lambda x: x[1],
+    "the last row": lambda x: x[-1],
+    "select": lambda x: x.select(0, 2),
+    "rows": lambda x: x.unbind(),
+    "rows, and one again": lambda x: (*x.unbind(), x[0]),
+    "a view of a row": lambda x: x[1].t(),
+    "unflatten": lambda x: x.unflatten(-1, (2, 2)),
+    "heads": lambda x: x.unflatten(-1, (2, 2)).transpose(1, 2),
+    "a row of these": lambda x: x.unflatten(-1, (2, 2)).transpose(1, 2)[1],
+    "view": lambda x: x.view(x.shape[0], x.shape[1], 2, 2),
+    "split": lambda x: x.split(2, -1),
+    "rows of a part": lambda x: x.select(-1, 2)[1],
+    "detached": lambda x: (x[0], x.detach()[1]),
+    "of what it computed": both,
+    "made anew": lambda x: torch.nested.nested_tensor_from_jagged(x.values(), x.offsets())[1],
+}
+OF_PARTS: dict[str, Any] = {
+    "jagged": lambda v, o: torch.nested.nested_tensor_from_jagged(v, o),
+    "a row": lambda v, o: torch.nested.nested_tensor_from_jagged(v, o)[1],
+    "rows": lambda v, o: torch.nested.nested_tensor_from_jagged(v, o).unbind(),
+    "heads": lambda v, o: torch.nested.nested_tensor_from_jagged(v, o).unflatten(-1, (2, 2)),
+    "of offsets that it computed": lambda v, o: torch.nested.nested_tensor_from_jagged(v, o * 1),
+    "of known offsets": lambda v, o: torch.nested.nested_tensor_from_jagged(v, torch.tensor([0, 2, v.shape[0]]))[1],
+}
+
+
+def jagged_arguments(lengths: list[int], grad: bool) -> Any:
+    return (jagged(lengths, grad=grad),)
+
+
+@pytest.mark.parametrize("door", [False, None, True, "torch.compile"])
+@pytest.mark.parametrize("grad", [True, False, "inference"])
+@pytest.mark.parametrize(
+    ("program", "make"),
+    [
+        *(pytest.param(program, jagged_arguments, id=name) for name, program in VIEWS.items()),
+        *(pytest.param(VIEWS[name], with_holes, id=f"{name}, with holes") for name in ("a row", "rows", "unflatten")),
+        *(pytest.param(program, from_parts, id=f"{name}, of parts") for name, program in OF_PARTS.items()),
+    ],
+)
+def test_views_as_results(program: Any, make: Any, grad: bool | str, door: bool | str | None) -> None:
+    """They are the views that eager mode gives: values, gradients, memory, and what they are views of."""
+    if door == "torch.compile":
+        torch._dynamo.reset()
+        compiled: Any = torch.compile(program, backend="subclass_aot")
+    else:
+        compiled = aot_compile(program, dynamic=door)  # type: ignore[arg-type]
+    for lengths in ([2, 3, 1], [2, 3, 1], [4, 2, 5], [3, 3, 3, 2]):
+        with torch.inference_mode(grad == "inference"):
+            expected, got = (_seen(function, make(lengths, grad is True)) for function in (program, compiled))
+        assert got[1] == expected[1]
+        torch.testing.assert_close(got[0], expected[0], rtol=0, atol=0)
+
+
+def _seen(function: Any, args: Any) -> Any:
+    results = function(*args)
+    results = list(results) if isinstance(results, list | tuple) else [results]
+    memory = {dense(x)[0].untyped_storage().data_ptr() for x in args}
+    bases = [x for x in args if isinstance(x, torch.Tensor)]
+    flags = [
+        (
+            x.requires_grad,
+            dense(x)[0].untyped_storage().data_ptr() in memory,
+            x._is_view() and [x._base is y for y in bases],
+        )
+        for x in results
+    ]
+    gradients = []
+    if args[0].requires_grad:
+        loss([x for x in results if x.requires_grad]).backward()
+        gradients = dense(args[0].grad)
+    return (dense(results), gradients), flags
+
+
+def test_a_view_of_a_jagged_tensor_in_a_file(tmp_path: Any) -> None:
+    """What a view is made of is data: it is written, and goes on with other offsets."""
+    program = OF_PARTS["heads"]
+    compiled = aot_compile(program)
+    compiled(*from_parts([2, 3], False))
+    compiled.save(tmp_path / "file")
+    loaded = load_compiled(tmp_path / "file", program, trust=True)
+    values, offsets = from_parts([1, 4], False)
+    torch.testing.assert_close(dense(loaded(values, offsets)), dense(program(values, offsets)))
+    assert not loaded.recompiles
 
 
 def test_second_derivatives() -> None:

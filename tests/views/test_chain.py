@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from subclass_aot.views import Chain, FunctionStep, Step, SymintAt
+from subclass_aot.views import Chain, FunctionStep, JaggedStep, RaggedSize, Step, SymintAt
 
 aten: Any = torch.ops.aten
 
@@ -37,6 +37,15 @@ def test_a_chain_makes_the_view(steps: Any, view: Any) -> None:
 def test_numbers_of_a_call_take_their_places() -> None:
     chain = Chain((Step(aten.view.default, ([SymintAt(1), SymintAt(0)],)), Step(aten.slice.Tensor, (0, SymintAt(2)))))
     assert chain(base(), 6, 2, 1).equal(base().view(2, 6)[1:])
+
+
+def test_the_ragged_size_is_that_of_the_tensor() -> None:
+    step = JaggedStep.if_ragged(Step(aten.view.default, ((2, RaggedSize(), SymintAt(0), 1),)))
+    for lengths in ([1, 2], [3, 1]):
+        x = torch.nested.nested_tensor([torch.ones(n, 3) for n in lengths], layout=torch.jagged)
+        assert Chain((step,))(x, 3).shape == (*x.shape, 1)
+    plain = Step(aten.t.default)
+    assert JaggedStep.if_ragged(plain) is plain
 
 
 def test_each_argument_may_be_replaced() -> None:

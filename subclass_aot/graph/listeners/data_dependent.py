@@ -110,6 +110,12 @@ class DataDependent(GraphListener):
             tuple(map(int, leaf.shape))  # the comparison of no values does not see the sizes
         return value
 
+    def value_now(self, recorder: Recorder, leaf: MetaTensor) -> torch.Tensor | None:
+        """Returns the values of a leaf in the call that is traced, for what does not depend on them; None if nobody may
+        read them.
+        """
+        return None if self.looks is None else self._value_now(recorder, recorder.node_of(leaf))
+
     def _value_now(self, recorder: Recorder, node: fx.Node) -> Any:
         """Returns the value of a node in the call that is traced."""
         alive = {leaf.meta_tag for leaf in (ref() for ref in recorder.made) if type(leaf) is MetaTensor}
