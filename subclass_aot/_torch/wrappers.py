@@ -84,6 +84,16 @@ def is_of_another_tracer(value: object) -> bool:
     return any(is_of_another_tracer(getattr(value, name)) for name in value.__tensor_flatten__()[0])
 
 
+def behind_functionalization(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns the tensor that stands now for one which `torch.func.functionalize` makes for a function; any other as it
+    is. Nothing public gives it.
+    """
+    while torch._is_functional_tensor(tensor):
+        torch._sync(tensor)
+        tensor = torch._from_functional_tensor(tensor)
+    return tensor
+
+
 NEW_DTYPES: frozenset[torch.dtype] = frozenset(torch.storage._new_dtypes())
 """Dtypes of tensors that `torch.save` takes and `pickle` does not: their storages have no dtype. No public list."""
 

@@ -81,6 +81,7 @@ def decided(recorder: Recorder, pred: object, by_looking: bool) -> bool | None:
     """
     if not isinstance(pred, torch.Tensor):
         return bool(pred)
+    pred = _torch.wrappers.behind_functionalization(pred)
     known = recorder.known(pred, by_looking) if type(pred) in (MetaTensor, torch.Tensor) else None
     with _torch.dispatch.disable_current_modes():
         return None if known is None else bool(known)

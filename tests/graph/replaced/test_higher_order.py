@@ -593,3 +593,38 @@ def test_others_are_refused() -> None:
             torch.ones(2, 2, dtype=torch.int8)
         )
     assert "out_dtype(" in str(caught.value)
+
+
+def _written(x: Any) -> Any:
+    y = x.clone()
+    y.add_(1)
+    return while_loop(lambda i, y: i < 2, lambda i, y: (i + 1, y * 2), (torch.tensor(0), y))[1]
+
+
+FUNCTIONALIZED: dict[str, Any] = {
+    "a choice": lambda x: torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x,)),
+    "a loop": lambda x: while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, y * 2), (torch.tensor(0), x))[1],
+    "a loop of as many steps as the data says": lambda x: while_loop(
+        lambda y: y.sum() < 20, lambda y: (y * 2,), (x.abs() + 1,)
+    )[0],
+    "a loop after a write": _written,
+    "a loop in a choice": lambda x: torch.cond(x.sum() > 0, _written, lambda x: x.cos(), (x,)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # torch's own, of a loop
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("around", [lambda f: f, lambda f: lambda x: f(x) + 1])
+@pytest.mark.parametrize("program", FUNCTIONALIZED.values(), ids=FUNCTIONALIZED)
+def test_inside_of_functionalize(program: Any, around: Any, dynamic: bool | None) -> None:
+    """What decides is a tensor that stands for a traced one there."""
+    function = around(torch.func.functionalize(program))
+    compiled = aot_compile(function, dynamic=dynamic)
+    for rows, factor in ((3, 1.0), (3, -1.0), (5, 1.0)):
+        found = []
+        for each in (function, compiled):
+            x = (torch.linspace(0.1, 1, rows) * factor).requires_grad_()
+            result = each(x)
+            result.sum().backward()
+            found.append((result.detach(), x.grad))
+        torch.testing.assert_close(found[1], found[0], rtol=0, atol=0)
