@@ -66,6 +66,9 @@ _LAZY = """{name} is given {path}, which is conjugated or negated lazily, as by 
   in eager mode. A graph computes with data, and the bit is none.
   Instead: pass {path}.resolve_conj().resolve_neg()."""
 
+_NOTED = """{name} is given a tensor of a class that notes on it what is called with it, as a class that draws a graph
+  does: so the function itself ran, as in eager mode, since each call finds something else there."""
+
 _UNLIKE_ITSELF = """What was compiled for this call does not fit it: something is different each time it is read.
   The check:  {line}
   It may be the context of a tensor subclass that is unequal to itself, a property that makes a new object each time, or
@@ -372,7 +375,10 @@ class CompiledFunction(Generic[_P, _R]):
             before = handlers_run()
             specialization = specialize(begin, build)
             if specialization.entry.call(*call, check_only=True) is MISS and handlers_run() == before:
-                raise TraceError(_UNLIKE_ITSELF.format(line=refusing_line(specialization.entry.call, *call)))
+                why = _UNLIKE_ITSELF.format(line=refusing_line(specialization.entry.call, *call))
+                if any(map(_torch.plain_subclasses.notes_functions, flatten((args, kwargs))[0])):
+                    raise RunsItself(_NOTED.format(name=getattr(self.fn, "__name__", type(self.fn).__name__)))
+                raise TraceError(why)
             self._specializations.use(specialization)
             return specialization
 

@@ -77,6 +77,11 @@ _leaves: dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor]] = {}
 """The leaf of each front that is alive, by the id of the front."""
 
 
+def notes_functions(value: object) -> bool:
+    """Returns whether a value is a tensor of a class that sees each function of torch, and has attributes."""
+    return is_plain_subclass(type(value)) and sees_functions(type(value)) and bool(vars(value))  # type: ignore[arg-type]
+
+
 def make_front(cls: type[torch.Tensor], leaf: torch.Tensor, *metadata: object) -> Any:
     """Makes a tensor of a plain subclass that stands before a leaf.
 
