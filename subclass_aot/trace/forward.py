@@ -195,8 +195,7 @@ def _with_process(
         TraceError: A later call could not leave that behind, too.
     """
     random_numbers = recorder.listeners.random_numbers
-    for result in results:
-        random_numbers.refuse_state(result)
+    results = [random_numbers.with_state(recorder, result) for result in results]
     state, keeps = random_numbers.end_forward(recorder)
     leaf = None
     if state is not None:

@@ -189,11 +189,64 @@ def behind_a_look(x: Any) -> Any:
     return (noise * x if noise.sum() > 0 else x), torch.rand(2)
 
 
+def states_between_draws(x: Any) -> Any:
+    states = [torch.get_rng_state()]
+    y = functional.dropout(x, 0.5)
+    states += [torch.get_rng_state(), torch.get_rng_state()]
+    return y, torch.rand(2), torch.get_rng_state(), *states
+
+
+def a_state_alone(x: Any) -> Any:
+    return x * 2, torch.get_rng_state()
+
+
+def states_around_a_seed(x: Any) -> Any:
+    before = torch.default_generator.get_state()
+    with fork():
+        torch.manual_seed(7)
+        y, inside = x * torch.rand_like(x), torch.default_generator.get_state()
+    return y, before, inside, torch.get_rng_state(), torch.rand(2)
+
+
+def a_state_behind_a_look(x: Any) -> Any:
+    before = torch.get_rng_state()
+    y = functional.dropout(x, 0.5)
+    state = torch.get_rng_state()
+    return (y * 2 if (y.detach() * 0).sum() == 0 else y), torch.rand(2), before, state
+
+
+class DrawsAgain(torch.autograd.Function):
+    """As a reversible layer: backward computes forward again, by the state that forward has put into an object."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, place: list[Any]) -> Any:
+        ctx.save_for_backward(x)
+        ctx.place = place
+        place.append(torch.get_rng_state())
+        return functional.dropout(x.sin(), 0.5)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        with fork(), torch.enable_grad():
+            torch.set_rng_state(ctx.place[0])
+            x = ctx.saved_tensors[0].detach().requires_grad_()
+            y = functional.dropout(x.sin(), 0.5)
+        return torch.autograd.grad(y, x, gradient)[0], None
+
+
+def a_state_for_backward(x: Any) -> Any:
+    first, second = [], []  # type: ignore[var-annotated]
+    y = DrawsAgain.apply(functional.dropout(x, 0.1), first)  # type: ignore[no-untyped-call]
+    y = DrawsAgain.apply(y, second)  # type: ignore[no-untyped-call]
+    return y, torch.rand(2), *first, *second
+
+
 PROGRAMS: list[Callable[[Any], Any]] = [
     by_hand, in_a_fork, in_forks_of_forks, isolated_with_all_seeds, through_the_generator, left_behind,
     left_without_a_draw, the_seed_that_is_set, the_same_twice, a_fork_alone, a_fork_and_the_same_again,
     a_fork_and_another_draw, a_fork_in_the_middle, other_probability, in_place, many_kinds, in_a_checkpoint,
-    a_checkpoint_behind_a_seed, in_a_hook, behind_a_look,
+    a_checkpoint_behind_a_seed, in_a_hook, behind_a_look, states_between_draws, a_state_alone, states_around_a_seed,
+    a_state_behind_a_look, a_state_for_backward,
 ]  # fmt: skip
 NOT_OF_WRAPPERS = {many_kinds, isolated_with_all_seeds, behind_a_look}
 
@@ -358,7 +411,6 @@ def test_a_state_that_is_an_argument() -> None:
 
 
 def test_what_is_refused() -> None:
-    assert_refused(lambda x: torch.get_rng_state(), "returns the state of the generator")
     assert_refused(lambda x: torch.manual_seed(torch.seed()), "takes a seed by chance")
     hook = lambda gradient: (torch.manual_seed(3), gradient)[1]  # noqa: E731
     assert_refused(lambda x: (y := x * 2, y.register_hook(hook))[0], "leaves another one when gradients are computed")

@@ -21,7 +21,6 @@ import torch
 from torch import fx
 
 from subclass_aot import _torch
-from subclass_aot.errors import TraceError
 from subclass_aot.graph.drawn import GENERATOR_STATE, drawn
 from subclass_aot.graph.draws_elsewhere import DRAW_ELSEWHERE, put_back_elsewhere
 from subclass_aot.graph.generators import Reason, States, generators
@@ -56,10 +55,6 @@ _SEED_BY_CHANCE = Reason(
     "takes a seed by chance (torch.seed())",
     "call it outside the compiled function.",
 )
-
-_RETURNED = """The traced function returns the state of the generator of random numbers, or puts it into an object.
-  While it is traced the generator has a state of its own, so later calls would return that.
-  Instead: call torch.get_rng_state() outside the compiled function."""
 
 
 class RandomNumbers(GraphListener):
@@ -191,18 +186,21 @@ class RandomNumbers(GraphListener):
         if self._found(recorder) != self._live:
             raise _IN_BACKWARD.error(_SETS, "in a hook, or in the backward of an autograd.Function")
 
-    def refuse_state(self, result: object) -> None:
-        """Refuses a result that is a state of the generator in this trace, which means nothing elsewhere.
-
-        Raises:
-            TraceError: It is one.
+    def with_state(self, recorder: Recorder, result: Any) -> Any:
+        """Returns a result as it is; of a state that a generator has in this trace, what stands for it in the graph: it
+        means nothing elsewhere.
         """
         if type(result) is not torch.Tensor or result.dtype is not torch.uint8 or result.device.type != "cpu":
-            return
+            return result
         with _torch.dispatch.disable_current_modes():
-            known = {self._live, *self._nodes, *self._states}
-            if result.numel() == len(self._live) and _torch.generator.state_bytes(result.contiguous()) in known:
-                raise TraceError(_RETURNED)
+            if result.numel() != len(self._live):
+                return result
+            at = _torch.generator.state_bytes(result.contiguous())
+        known = self._states.get(at)
+        if known is not None:
+            return known.clone()
+        of_default = self._of_default(recorder, at, is_last=True)
+        return result if of_default is None else of_default
 
     def _getting(self, get: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
         """Makes what gives the state: behind a seed a traced tensor, since it is a value in the graph."""
@@ -266,23 +264,34 @@ class RandomNumbers(GraphListener):
             return now
         raise _UNKNOWN.error(_SETS)
 
-    def _of_default(self, recorder: Recorder, at: bytes) -> MetaTensor | None:
-        """Returns the traced tensor for a state of the default generator; None if it is no state of it."""
+    def _of_default(self, recorder: Recorder, at: bytes, is_last: bool = False) -> MetaTensor | None:
+        """Returns the traced tensor for a state of the default generator; None if it is no state of it.
+
+        Args:
+            recorder: What records.
+            at: The state, as bytes.
+            is_last: Whether the program is over, so that nothing that reads it gives a value.
+        """
         if at in self._nodes:
-            return self._value_at(recorder, at)
+            return self._value_at(recorder, at, is_last)
         if at != self._live:
             return None
         node = recorder.create("call_function", GENERATOR_STATE, (), "generator_state")
         return recorder.new_leaf(Spec.of(self._before), node)
 
-    def _value_at(self, recorder: Recorder, at: bytes) -> MetaTensor:
+    def _value_at(self, recorder: Recorder, at: bytes, is_last: bool = False) -> MetaTensor:
         """Returns the traced tensor for the state that the generator had before one of several draws in a row.
+
+        Args:
+            recorder: What records.
+            at: The state, as bytes.
+            is_last: Whether the program is over, so that nothing that reads it gives a value.
 
         Raises:
             TraceError: The draw is in another backward, or the graph has run up to it.
         """
         earlier, looks = self._nodes[at], recorder.listeners.data_dependent.looks
-        if earlier not in recorder.nodes or looks is not None and looks.has_answered:
+        if earlier not in recorder.nodes or looks is not None and looks.has_answered and not is_last:
             raise _OTHER_DRAW.error(_SETS)
         with recorder.graph.inserting_before(earlier):
             node = recorder.create("call_function", GENERATOR_STATE, (), "generator_state")

@@ -340,7 +340,6 @@ REFUSED: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
     "a seed by chance": (lambda g, x: torch.rand(3, generator=by_chance(g, g)), "none of a seed below"),
     "a clone": (lambda g, x: torch.rand(3, generator=g.clone_state()), "somebody holds whom the call does not reach"),
     "stays": (stays, "somebody holds whom the call does not reach"),
-    "the state": (lambda g, x: (torch.rand(3, generator=g), g.get_state()), "returns the state of the generator"),
 }
 
 

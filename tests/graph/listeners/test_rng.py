@@ -10,6 +10,7 @@ import torch
 
 from subclass_aot import MetaTensor, Spec
 from subclass_aot.errors import TraceError
+from subclass_aot.graph.drawn import GENERATOR_STATE
 from tests.graph.recording import finished, gone_backward, raw, recorded
 
 
@@ -213,16 +214,18 @@ def test_a_state_that_backward_leaves_is_refused() -> None:
             numbers.end_backward(fork)
 
 
-def test_a_result_that_is_a_state_is_refused() -> None:
+def test_a_result_that_is_a_state_is_one_of_the_call() -> None:
     forward, _ = recorded(torch.sin)
     numbers = forward.listeners.random_numbers
     with numbers.kept(), forward:
         state = torch.get_rng_state()
         torch.rand(3)
-        with pytest.raises(TraceError, match="returns the state of the generator"):
-            numbers.refuse_state(state)
-        numbers.refuse_state(torch.Generator().manual_seed(2).get_state())
-        numbers.refuse_state(None)
+        for each in (state, torch.get_rng_state()):
+            found = numbers.with_state(forward, each)
+            assert type(found) is MetaTensor and found.meta_tag.target is GENERATOR_STATE
+        assert [n.target for n in forward.in_order()][-3:-1] == [GENERATOR_STATE, torch.ops.aten.rand.default]
+        other = torch.Generator().manual_seed(2).get_state()
+        assert numbers.with_state(forward, other) is other and numbers.with_state(forward, None) is None
 
 
 def test_another_thread_may_draw_meanwhile() -> None:
