@@ -290,9 +290,9 @@ def has_noted_hooks(node: Any) -> bool:
 _NOTED = "subclass_aot.hooks"
 
 
-def function_of(node: Any) -> type[torch.autograd.Function]:
+def function_of(node: torch.autograd.graph.Node) -> type[torch.autograd.Function]:
     """Returns the class that a program has written, of the node that torch makes for it. Only the node leads to it."""
-    return type(node)._forward_cls  # type: ignore[no-any-return]
+    return type(node)._forward_cls  # type: ignore[attr-defined, no-any-return]
 
 
 def may_save(node: torch.autograd.graph.Node) -> bool:

@@ -164,42 +164,72 @@ def _found(results: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor], tang
     The graph stays, for gradients of other kinds. A checkpoint with `use_reentrant=True` wants them to be accumulated,
     and refuses `torch.autograd.grad`.
     """
-    with _dead_ends(results) as dead_ends:
+    functions = _Functions(leaves)
+    with functions.watched(results):
         if not any(hides_what_it_reaches(node) for node in _nodes(results)):
-            found: Sequence[torch.Tensor | None]
             found = _torch.autograd.gradients(results, leaves, tangents)
         else:
-            before = [leaf.grad for leaf in leaves]
-            for leaf in leaves:
-                leaf.grad = None
             torch.autograd.backward(results, tangents, retain_graph=True)
-            found = tuple(leaf.grad for leaf in leaves)
-            for leaf, gradient in zip(leaves, before, strict=True):
-                leaf.grad = gradient
-    return Found(found, _reach(results, leaves, dead_ends))
+            found = tuple(leaf.grad if leaf.is_leaf else None for leaf in leaves)
+    gradients = tuple(functions.with_accumulated(i, gradient) for i, gradient in enumerate(found))
+    return Found(gradients, _reach(results, leaves, functions))
 
 
-@contextmanager
-def _dead_ends(results: Sequence[torch.Tensor]) -> Iterator[set[tuple[Any, int]]]:
-    """Collects, while autograd runs in the block, where `autograd.Function`s give None: the node, and which gradient.
+class _Functions:
+    """What the backward of each `autograd.Function` does that autograd's graph does not show.
 
-    Torch's own operators give a gradient wherever autograd's graph has an edge.
+    It may give None as a gradient; torch's own operators give one wherever the graph has an edge. And it may call
+    `backward()`, which accumulates gradients in leaves: so do reversible layers, and checkpoints.
+
+    Args:
+        leaves: Leaves of autograd's graph, and tensors that the function gave a history.
+
+    Attributes:
+        dead_ends: Where they give None: the node, and which gradient.
+        accumulates: The positions of leaves in which each node accumulates a gradient.
     """
-    found: set[tuple[Any, int]] = set()
 
-    def note(node: Any, gradients: tuple[Any, ...], _: Any) -> None:
-        found.update((node, i) for i, gradient in enumerate(gradients) if gradient is None)
+    def __init__(self, leaves: Sequence[torch.Tensor]) -> None:
+        self.dead_ends: set[tuple[Any, int]] = set()
+        self.accumulates: dict[Any, list[int]] = {}
+        self._leaves = [(i, leaf) for i, leaf in enumerate(leaves) if leaf.is_leaf]
+        self._accumulated: dict[int, torch.Tensor] = {}
+        self._outside: list[torch.Tensor | None] = []
 
-    own = (n for n in _nodes(results) if isinstance(n, torch.autograd.function.BackwardCFunction))
-    handles = [n.register_hook(partial(note, n)) for n in own] if len(results) > 1 else []
-    with ExitStack() as stack:
-        for handle in handles:
-            stack.enter_context(PutBack(handle.remove))
-        yield found
+    @contextmanager
+    def watched(self, results: Sequence[torch.Tensor]) -> Iterator[None]:
+        """Runs the block, in which autograd goes back from `results`, with no gradient in any leaf at first."""
+        nodes = [n for n in _nodes(results) if isinstance(n, torch.autograd.function.BackwardCFunction)]
+        with ExitStack() as stack:
+            for _, leaf in self._leaves if nodes else ():
+                stack.enter_context(PutBack(partial(setattr, leaf, "grad", leaf.grad)))
+                leaf.grad = None
+            for node in nodes:
+                stack.enter_context(PutBack(node.register_prehook(self._begin).remove))
+                stack.enter_context(PutBack(node.register_hook(partial(self._end, node)).remove))
+            yield
+
+    def with_accumulated(self, position: int, gradient: torch.Tensor | None) -> torch.Tensor | None:
+        """Adds to the gradient of a leaf what was accumulated in it."""
+        accumulated = self._accumulated.get(position)
+        return gradient if accumulated is None else accumulated if gradient is None else accumulated + gradient
+
+    def _begin(self, gradients: tuple[Any, ...]) -> None:
+        self._outside = [leaf.grad for _, leaf in self._leaves]
+        for _, leaf in self._leaves:
+            leaf.grad = None
+
+    def _end(self, node: Any, gradients: tuple[Any, ...], _: Any) -> None:
+        self.dead_ends.update((node, i) for i, gradient in enumerate(gradients) if gradient is None)
+        for (i, leaf), outside in zip(self._leaves, self._outside, strict=True):
+            if leaf.grad is not None:
+                self.accumulates.setdefault(node, []).append(i)
+                self._accumulated[i] = self.with_accumulated(i, leaf.grad)  # type: ignore[assignment]
+            leaf.grad = outside
 
 
 def _reach(
-    results: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor], dead_ends: set[tuple[Any, int]]
+    results: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor], functions: _Functions
 ) -> tuple[tuple[int, ...], ...]:
     """Returns for each leaf the positions of the results from which autograd's graph leads to it.
 
@@ -216,13 +246,14 @@ def _reach(
     visited: dict[Any, int] = {}  # also those that none of the gradients gets to
     for i, result in enumerate(results):
         mask[result.grad_fn] = mask.get(result.grad_fn, 0) | 1 << i
+    dead_ends = functions.dead_ends
     at_leaf: dict[int, int] = {}
-    hidden = 0
+    accumulated: dict[int, int] = {}
     for node in in_order(results):
         passed = visited.get(node, 0) | mask[node]
         here = passed if dead_ends and _is_given_zeros(node) else mask[node]
-        if hides_what_it_reaches(node):
-            hidden |= here
+        for i in functions.accumulates.get(node, ()):
+            accumulated[i] = accumulated.get(i, 0) | here
         variable = getattr(node, "variable", None)
         if isinstance(variable, torch.Tensor):
             at_leaf[id(variable)] = here
@@ -233,7 +264,7 @@ def _reach(
                     visited[function] = visited.get(function, 0) | passed
     own = [leaf.grad_fn for leaf in leaves]  # that of an input which the function gave one, by writing into it
     at = [at_leaf.get(id(x), 0) if node is None else mask.get(node, 0) for x, node in zip(leaves, own, strict=True)]
-    reached = [(bits | hidden) & everything for bits in at]
+    reached = [(bits | accumulated.get(i, 0)) & everything for i, bits in enumerate(at)]
     return tuple(tuple(i for i in range(len(results)) if bits >> i & 1) for bits in reached)
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from subclass_aot import aot_compile
+from subclass_aot import TwoTensor, aot_compile
+from subclass_aot.testing.compare import dense_leaves
 from subclass_aot.trace.autograd_graph import (
     foreign_leaves,
     gradients_of,
@@ -143,6 +146,80 @@ def test_a_function_behind_a_dead_end(between: Any, program: int, used: tuple[in
     for eager, ours in zip(*given, strict=True):
         assert (eager.grad is None) == (ours.grad is None)
         torch.testing.assert_close(ours.grad, eager.grad)
+
+
+class Again(torch.autograd.Function):
+    """As a layer that is computed again: its backward calls `backward()`, which gets to what it was not given."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, function: Any) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        ctx.function = function
+        with torch.no_grad():
+            return function(x)  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        with torch.enable_grad():
+            x = ctx.saved_tensors[0].detach().requires_grad_()
+            torch.autograd.backward(ctx.function(x), gradient)
+        return x.grad, None
+
+
+def again(function: Any, x: Any) -> Any:
+    return Again.apply(x, function)  # type: ignore[no-untyped-call]
+
+
+ACCUMULATING: list[Callable[[Any, Any], tuple[Any, Any]]] = [
+    lambda x, w: (again(lambda x: x * w, x), x * 2),
+    lambda x, w: (again(lambda x: x * w, x), x * w),
+    lambda x, w: (again(lambda x: x * w, x.sin()) * w, again(lambda x: x * w.sin(), x)),
+    lambda x, w: (again(lambda x: again(lambda x: x * w, x) * w, x), w * 2),
+    lambda x, w: (again(lambda x: x * w, again(lambda x: x + w.exp(), w * 1)), x * w),
+    lambda x, w: (checkpoint(lambda x: again(lambda x: x * w, x), x, use_reentrant=True), x * 2),
+    lambda x, w: (checkpoint(lambda x: again(lambda x: x * w, x), x, use_reentrant=False), w * 2),
+    lambda x, w: (again(lambda x: x * w, x), FirstOnly.apply(x, w)),  # type: ignore[no-untyped-call]
+    lambda x, w: (again(lambda x: x.sin(), x), w * 2),
+]
+
+
+@pytest.mark.parametrize("program", range(len(ACCUMULATING)))
+@pytest.mark.parametrize("used", [(0,), (1,), (0, 1)])
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_function_whose_backward_accumulates_gradients(program: int, used: tuple[int, ...], wrapped: bool) -> None:
+    function = ACCUMULATING[program]
+    compiled, found = aot_compile(function), []
+    for called in (function, compiled):
+        x, w = (torch.tensor([0.1, 0.2, 0.3]) * n for n in (1, 2))
+        w = (TwoTensor(w, w * 3) if wrapped else w).requires_grad_()
+        x.requires_grad_()
+        for _ in range(2):  # gradients add up
+            sum(each.sum() for i, each in enumerate(called(x, w)) if i in used).backward()
+        found.append([leaf for t in (x.grad, w.grad) for leaf in (dense_leaves(t) if t is not None else [None])])
+    for eager, ours in zip(*found, strict=True):
+        assert (eager is None) == (ours is None)
+        torch.testing.assert_close(ours, eager)
+
+
+def test_a_module_that_is_computed_again() -> None:
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = torch.nn.ModuleList(torch.nn.Linear(3, 3) for _ in range(3))
+
+        def forward(self, x: torch.Tensor) -> Any:
+            for layer in self.layers:
+                x = again(layer, x)
+            return x.sum()
+
+    model = Net()
+    twin = copy.deepcopy(model)
+    compiled = aot_compile(twin)
+    for size in (2, 2, 3):
+        for function in (model, compiled):
+            function(torch.ones(size, 3, requires_grad=True)).backward()
+        for eager, ours in zip(model.parameters(), twin.parameters(), strict=True):
+            torch.testing.assert_close(ours.grad, eager.grad)
 
 
 def test_what_a_write_gave_a_history_is_reached_through_it() -> None:
