@@ -74,7 +74,9 @@ def same_items(kept: tuple[Any, ...], /) -> bool:
 
 def items_of(holder: object) -> tuple[Any, ...]:
     """Returns what `same_items` compares of a holder."""
-    if isinstance(holder, list) or type(holder) is set:
+    if isinstance(holder, list):
+        return tuple(list.__iter__(holder))  # below what a subclass makes of it
+    if type(holder) is set:
         return tuple(holder)
     if isinstance(holder, types.CellType):
         return (holder.cell_contents,)

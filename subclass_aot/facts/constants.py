@@ -51,8 +51,10 @@ def _stays(value: object) -> bool:
     """Returns whether a value cannot change, or is known by name or by code."""
     if type(value) in ATOMS or is_weak(value) or isinstance(value, _NAMED):
         return True
-    if isinstance(value, tuple | frozenset):
-        return all(map(_stays, value))
+    if isinstance(value, tuple):
+        return all(map(_stays, tuple.__iter__(value)))
+    if isinstance(value, frozenset):
+        return all(map(_stays, frozenset.__iter__(value)))
     return not hasattr(value, "__dict__") and not hasattr(type(value), "__next__")  # an iterator changes with each step
 
 

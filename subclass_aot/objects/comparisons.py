@@ -26,6 +26,8 @@ def same_constant(a: Any, b: Any) -> bool:
     if beside and has_vars(type(a)) and not _same_vars(vars(a), vars(b)):
         return False
     if isinstance(a, tuple | list):
+        if type(a) is not tuple and type(a) is not list:
+            a, b = elements_of(a), elements_of(b)
         return len(a) == len(b) and all(map(same_constant, a, b))
     if isinstance(a, set | frozenset):
         # Elements of sets have no order in which to compare them one by one: equal ones, and as many of each type.
@@ -81,7 +83,7 @@ def may_change(value: Any) -> bool:
     if has_vars(type(value)):
         return True
     if isinstance(value, tuple):
-        return any(map(may_change, value))
+        return any(map(may_change, tuple.__iter__(value)))
     if type(value).__hash__ is None:
         return True
     compares_itself = "__eq__" in {name for cls in type(value).__mro__[:-1] for name in vars(cls)}
@@ -92,10 +94,11 @@ def same_contents(
     container: list[Any] | deque[Any] | dict[Any, Any], keys: tuple[Any, ...], values: tuple[Any, ...]
 ) -> bool:
     """Returns whether a list or dict holds these Python values, at these keys, in this order."""
-    if len(container) != len(values):
-        return False
     if not isinstance(container, dict):
-        return all(map(same_constant, elements_of(container), values))
+        elements = elements_of(container)
+        return len(elements) == len(values) and all(map(same_constant, elements, values))
+    if dict.__len__(container) != len(values):
+        return False
     return same_keys(container, keys) and all(map(same_constant, Table.methods_of(container).values(container), values))
 
 
@@ -106,9 +109,9 @@ def same_keys(mapping: dict[Any, Any], keys: tuple[Any, ...]) -> bool:
     return found == keys and all(type(a) is type(b) is str or same_constant(a, b) for a, b in pairs)
 
 
-def elements_of(holder: list[Any] | deque[Any]) -> list[Any]:
+def elements_of(holder: list[Any] | deque[Any] | tuple[Any, ...]) -> list[Any]:
     """Returns the elements themselves, below what a subclass makes of it."""
-    methods: Any = deque if isinstance(holder, deque) else list
+    methods: Any = next(base for base in (list, tuple, deque) if isinstance(holder, base))
     return list(methods.__iter__(holder))
 
 

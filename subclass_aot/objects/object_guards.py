@@ -178,7 +178,7 @@ class ObjectGuards:
                 elif has_vars(node.cls):
                     self.with_vars(name, node)
                 else:
-                    self.unpacked(name, list(node.parts))
+                    self.unpacked_tuple(name, node.cls, list(node.parts), name)
             case WeakAt():
                 self.source.refuse_if(f"type({name}) is not {self.source.const(type(node.value), 'kind')}")
                 self.node(self.referent(name, node.target), node.target)
@@ -190,7 +190,7 @@ class ObjectGuards:
         *parts, attributes = node.parts
         hint = name if name.isidentifier() else "value"
         if issubclass(node.cls, tuple):
-            self.unpacked(name, parts, hint)
+            self.unpacked_tuple(name, node.cls, parts, hint)
         else:
             local = self.source.fresh(f"{hint}_plain")
             self.source.line(f"{local} = {self.source.const(value_of, 'value_of')}({name})")
@@ -313,6 +313,13 @@ class ObjectGuards:
         self.source.line(f"({', '.join(names)},) = {name}")
         for part, node in zip(names, nodes, strict=True):
             self.node(part, node)
+
+    def unpacked_tuple(self, name: str, cls: type, nodes: list[Node], hint: str) -> None:
+        """Compares the elements of a tuple, which its class may hide."""
+        if cls.__len__ is tuple.__len__ and cls.__iter__ is tuple.__iter__:  # type: ignore[attr-defined]
+            self.unpacked(name, nodes, hint)
+        else:
+            self.unpacked(f"{self.source.const(elements_of, 'elements_of')}({name})", nodes, hint)
 
     def _elements(self, name: str, holder: Holder, entries: Entries) -> None:
         if isinstance(holder.value, deque):

@@ -246,7 +246,8 @@ class Objects:
         if isinstance(value, tuple):
             if kind is not tuple:
                 self.reach_classes(kind)
-            parts = tuple(self._node(x, f"{path}[{i}]", access_path.then(i), pinned) for i, x in enumerate(value))
+            elements = enumerate(tuple.__iter__(value))
+            parts = tuple(self._node(x, f"{path}[{i}]", access_path.then(i), pinned) for i, x in elements)
             if kind is not tuple and has_vars(kind):
                 return self._with_vars(value, parts, path, access_path, pinned)
             return TupleAt(value, parts) if any(map(_is_more, parts)) else ValueAt(value)

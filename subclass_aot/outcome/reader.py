@@ -251,7 +251,7 @@ class Reader:
     def _tuple(self, value: Any, path: str) -> Recipe:
         if has_vars(type(value)):
             return self._with_vars(value, path)
-        parts = tuple(self.recipe(x, f"{path}[{i}]") for i, x in enumerate(value))
+        parts = tuple(self.recipe(x, f"{path}[{i}]") for i, x in enumerate(tuple.__iter__(value)))
         return Literal(value) if all(isinstance(p, Literal) for p in parts) else Tuple(type(value), parts)
 
     def _with_vars(self, value: Any, path: str) -> Recipe:
@@ -269,7 +269,7 @@ class Reader:
         self._made[id(value)] = value, None
         is_tuple = isinstance(value, tuple)
         parts = (
-            [self.recipe(x, f"{path}[{i}]") for i, x in enumerate(value)]
+            [self.recipe(x, f"{path}[{i}]") for i, x in enumerate(tuple.__iter__(value))]
             if is_tuple
             else [Literal(nodes.value_of(value))]
         )

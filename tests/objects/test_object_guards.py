@@ -224,3 +224,69 @@ def test_an_object_in_a_tuple_in_a_set_is_compared_by_what_it_holds() -> None:
     cell.factor = 5
     assert compiled(A, cells).item() == 15
     assert compiled.recompiles == ["args[1][0][0][1].factor: 2 before, 5 now"]
+
+
+class WithoutLength(tuple[Any, ...]):
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+
+class OtherElements(tuple[Any, ...]):
+    def __iter__(self) -> Any:
+        return iter(("no", "such"))
+
+
+class WithoutItems(tuple[Any, ...]):
+    def __getitem__(self, index: Any) -> Any:
+        raise NotImplementedError
+
+
+class WithoutAttributes(tuple[Any, ...]):
+    __slots__ = ()
+
+    def __len__(self) -> int:
+        return 1
+
+    def __iter__(self) -> Any:
+        raise NotImplementedError
+
+
+class ListWithoutLength(list[Any]):
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+
+class DictWithoutLength(dict[Any, Any]):
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def items(self) -> Any:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("cls", [
+    WithoutLength, OtherElements, WithoutItems, WithoutAttributes, ListWithoutLength, DictWithoutLength
+])  # fmt: skip
+@pytest.mark.parametrize("values", [[torch.ones(1), 2], [2, 3], [[2], 3], [*range(1, 12)]])
+def test_a_class_of_sequences_that_hides_what_it_holds(cls: Any, values: list[Any]) -> None:
+    base: Any = next(base for base in (tuple, list, dict) if issubclass(cls, base))
+
+    def made(values: list[Any]) -> Any:
+        return cls(enumerate(values)) if base is dict else cls(values)
+
+    def program(cell: Cell, x: torch.Tensor) -> torch.Tensor:
+        for i in range(len(values)):
+            each = base.__getitem__(cell.held, i)  # type: ignore[attr-defined]
+            x = x * (each[0] if type(each) is list else each)
+        return x
+
+    cell, x, compiled = Cell(held=made(values)), torch.ones(3), aot_compile(program)
+    for _ in range(2):
+        assert torch.equal(compiled(cell, x), program(cell, x))
+        cell.held = made([*values])
+    assert not compiled.recompiles
+    if base is tuple:
+        cell.held = made([values[0], 7, *values[2:]])
+    else:
+        base.__setitem__(cell.held, 1, 7)
+    assert torch.equal(compiled(cell, x), program(cell, x)) and len(compiled.recompiles) == 1
