@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import types
 import weakref
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Hashable
 from os import PathLike
 from typing import Any, Generic, Literal, ParamSpec, TypeVar
 
@@ -18,8 +18,9 @@ from subclass_aot import _torch
 from subclass_aot._stack import first_line, warn
 from subclass_aot.backends import BACKENDS, Backend, Compiler
 from subclass_aot.call import Arguments, flatten
-from subclass_aot.errors import OnlyInEagerModeError, TraceError
+from subclass_aot.errors import LastingChangeError, OnlyInEagerModeError, TraceError
 from subclass_aot.facts import Modes, difference, facts_of, global_state
+from subclass_aot.failures import Failures
 from subclass_aot.guards import (
     MISS,
     StaticInputCache,
@@ -170,6 +171,7 @@ class CompiledFunction(Generic[_P, _R]):
         self._values = ValueHistory(options.dynamic, options.values == "check", options.values_limit)
         self._specializations = Specializations(options.cache_limit)
         self._kept: weakref.WeakSet[StaticInputCache] = weakref.WeakSet()
+        self._failures = Failures()
         self._was_transformed = False
         self._has_failed = False
         self._changing: set[str] = set()  # paths of numbers that the function changes itself
@@ -236,13 +238,13 @@ class CompiledFunction(Generic[_P, _R]):
         """Runs a call that nothing fits which is compiled by now."""
         made: set[Specialization] = set()
         while True:
-            known, why = {*self._specializations}, ""
+            known, why = {*self._specializations}, None
             try:
                 specialization = self._compiled_for(call, tried, made)
             except RunsItself as reason:
                 reason.forget()
-                why = str(reason)
-            if why:  # and no more of `reason`, which would be the context of what the function raises
+                why = str(reason) if self._is_warned_of(reason) else ""
+            if why is not None:  # and no more of `reason`, which would be the context of what the function raises
                 return self._as_in_eager_mode(why, *call[0], **call[1])
             made |= {specialization} - known
             try:
@@ -257,9 +259,9 @@ class CompiledFunction(Generic[_P, _R]):
             call = call[0], call[1], leaves, treespec, call[4]
 
     def _as_in_eager_mode(self, why: str, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
-        """Calls the function itself for what it is not compiled for, and warns if it does not fail."""
+        """Calls the function itself for what it is not compiled for; warns if it does not fail, and `why` is not ""."""
         result = self.fn(*args, **kwargs)
-        if not self._has_failed:
+        if why and not self._has_failed:
             self._has_failed = True
             warn(why)
         return result
@@ -405,10 +407,15 @@ class CompiledFunction(Generic[_P, _R]):
     ) -> Attempt | None:
         """Begins to compile for a call. What does not go with symbolic sizes is compiled for these sizes alone."""
         self._with_grad = max(self._with_grad, with_grad)
-        arguments = self._arguments_of(args, kwargs)
+        try:
+            arguments = self._arguments_of(args, kwargs)
+        except OnlyInEagerModeError as error:
+            if self._options.values == "refuse":
+                raise
+            raise self._only_in_eager_mode(error, None) from None
         if (lazy := arguments.first_lazy()) is not None:
             raise RunsItself(_LAZY.format(name=getattr(self.fn, "__name__", type(self.fn).__name__), path=lazy))
-        if self._values.gives_up and (why := self._values.why_given_up(kind_of(arguments, global_state()))):
+        if self._failures and (why := self._failures.why_given_up(kind_of(arguments, global_state()))):
             raise RunsItself(why)
         sizes = self._history.next(arguments)
         if self._values.varying and sizes is None:
@@ -421,8 +428,24 @@ class CompiledFunction(Generic[_P, _R]):
         looks = self._values.looks(failure is None)
         if isinstance(failure, RunsItself):
             failure.forget()
-            failure = failure.error
+            failure = failure.error or failure.refusal
         return Attempt(arguments, sizes, looks, failure, parts=not self._options.double_backward)
+
+    def _only_in_eager_mode(self, error: OnlyInEagerModeError, kind: Hashable) -> RunsItself:
+        """Returns that the function itself runs a call.
+
+        Args:
+            error: What it does that only eager mode can do.
+            kind: The kind of the call.
+        """
+        name = getattr(self.fn, "__name__", type(self.fn).__name__)
+        return RunsItself(_ONLY_IN_EAGER_MODE.format(name=name, error=error), refusal=error, kind=kind)
+
+    def _is_warned_of(self, reason: RunsItself) -> bool:
+        """Notes that the function itself runs a call; returns whether a warning is to say so."""
+        if reason.refusal is None:
+            return True
+        return self._failures.note(reason.kind, str(reason), isinstance(reason.refusal, LastingChangeError))
 
     def _build(self, tried: _Tried, attempt: Attempt) -> Specialization:
         """Traces and compiles a call in one attempt."""
@@ -431,9 +454,7 @@ class CompiledFunction(Generic[_P, _R]):
             trace = trace_arguments(self.fn, attempt, self._options.replaced)
         except BaseException as error:
             if isinstance(error, OnlyInEagerModeError) and attempt.values is not None:
-                why = _ONLY_IN_EAGER_MODE.format(name=name, error=error)
-                self._values.give_up(kind_of(arguments, global_state()), why)
-                raise RunsItself(why) from None
+                raise self._only_in_eager_mode(error, kind_of(arguments, global_state())) from None
             if not is_of_function(error):
                 raise
             raise RunsItself.since(error, name) from None
@@ -447,6 +468,8 @@ class CompiledFunction(Generic[_P, _R]):
             self._values.keep_numbers()
         made = Specialization.of(self.fn, arguments, trace.signature, graphs, reason, self._kept)
         log_code(made.entry.sources, name)
+        if self._failures.may_build:
+            self._failures.note_compiled(kind_of(arguments, global_state()))
         if why != _FIRST:
             self.recompiles.append(why)
         return made

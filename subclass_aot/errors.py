@@ -128,6 +128,10 @@ class OnlyInEagerModeError(TraceError):
     """A traced program does what only eager mode can do; a function that may read values runs itself instead."""
 
 
+class LastingChangeError(OnlyInEagerModeError, MutationError):
+    """A traced program makes or changes what is so from the next call on, in a way that only eager mode can do."""
+
+
 class RuntimeAssertError(SubclassAotError, RuntimeError):
     """A `torch._check` on a data-dependent value failed at run time."""
 

@@ -98,6 +98,11 @@ HOW_HOOKS_RUN = (
 )  # fmt: skip
 """What every module notes of its hooks: of the same kind."""
 
+HOOKS_OF_STATE = (
+    "_state_dict_hooks", "_state_dict_pre_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks",
+)  # fmt: skip
+"""The tables of every module that hold functions which run when its state is saved and loaded: of the same kind."""
+
 hooks_of_all: tuple[dict[int, Any], ...] = (
     torch.nn.modules.module._global_forward_pre_hooks, torch.nn.modules.module._global_forward_hooks,
     torch.nn.modules.module._global_backward_pre_hooks, torch.nn.modules.module._global_backward_hooks,

@@ -25,6 +25,7 @@ from subclass_aot.call.pytree import (
     path_of,
     reached_twice,
 )
+from subclass_aot.call.undone import undone_if_it_fails
 from subclass_aot.errors import TraceError
 from subclass_aot.flatten import FlattenPlan
 from subclass_aot.objects import AccessPath, Holder, Objects, parts_of
@@ -297,8 +298,9 @@ class Arguments:
         """
         leaves = list(self.leaves)
         modules = [module for _, module in self.modules]
+        undone = undone_if_it_fails(modules) if in_this_thread else nullcontext()
         tables = tables_of_this_thread(modules) if in_this_thread else nullcontext()
-        with tables, self.objects.restored(() if in_this_thread else modules):
+        with undone, tables, self.objects.restored(() if in_this_thread else modules):
             for place, position in self.placed:
                 match place:
                     case ArgumentPlace():

@@ -9,21 +9,22 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.call.parallel import refuse_parallel
 from subclass_aot.call.places import ModulePlace
-from subclass_aot.errors import PlanError
+from subclass_aot.errors import LastingChangeError, PlanError
 from subclass_aot.objects import Objects
 
 _SCRIPTED = """{path}: {kind} is compiled by TorchScript, and keeps its tensors where Python cannot put others.
   Instead: compile the Python module that it was made of."""
 
 _LAZY = """{path}: a parameter of a lazy module ({kind}) has no shape yet.
-  Instead: run the module once, as it is, before the first compiled call."""
+  The first call gives it one. Instead: run the module once, as it is, before the first compiled call."""
 
 
 def new_modules(objects: Objects, known: list[tuple[str, torch.nn.Module]]) -> list[tuple[str, torch.nn.Module]]:
     """Finds modules that were met since, and their submodules. They are walked, and are among `known` afterwards.
 
     Raises:
-        PlanError: Tensors of one are where Python cannot put others, or have no shape yet.
+        PlanError: Tensors of one are where Python cannot put others.
+        LastingChangeError: They have no shape yet.
     """
     have = {id(module) for _, module in known}
     fresh = []
@@ -42,7 +43,7 @@ def new_modules(objects: Objects, known: list[tuple[str, torch.nn.Module]]) -> l
             raise PlanError(_SCRIPTED.format(path=path, kind=kind))
         tensors = (*_torch.modules.parameters_of(module).values(), *_torch.modules.buffers_of(module).values())
         if any(map(torch.nn.parameter.is_lazy, tensors)):
-            raise PlanError(_LAZY.format(path=path, kind=kind))
+            raise LastingChangeError(_LAZY.format(path=path, kind=kind))
         objects.root(module, path, True)
     known += fresh
     return fresh

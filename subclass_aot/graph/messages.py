@@ -26,7 +26,7 @@ INNER_GRADIENT = """{path} is an inner tensor, and the function writes into it w
   Instead: write into the wrapper, or under `torch.no_grad()`."""
 
 SWITCHED_GRAD = """{path}: the function sets requires_grad of this input to False.
-  That happens while tracing, not in the graph, so later calls would not repeat it.
+  That is no part of a graph. From the next call on it is so, if it is the same tensor.
   Instead: call {path}.requires_grad_(False) before the compiled function."""
 
 VIEW_OF_MUTATED = """A result is a view of {path}, and the function changes the size or strides of {path} in place.
@@ -82,6 +82,10 @@ USED_LEAF = """{path} is a leaf of autograd's graph that the function makes, and
   Its .grad and its hooks are there while the function is traced, and would be missing on what a call returns.
   Instead: return leaf.detach() and leaf.grad, and register hooks on the result after the call."""
 
+FORGOTTEN_LEAF = """{result} requires grad, but of no input: of a tensor that the function makes and does not return,
+  as a parameter of a module that it makes. What is compiled gives results the history of inputs.
+  Instead: make the module before, outside the compiled function, or return result.detach()."""
+
 LEAF_OF_MUTATED = """{leaf} is a view of {path} and a leaf of autograd's graph, and another result depends on it.
   The function also writes into {path} where autograd must see it. That write comes after the graph, and the leaf
   would have to be made before it, and be a view of what comes after it.
@@ -90,6 +94,9 @@ LEAF_OF_MUTATED = """{leaf} is a view of {path} and a leaf of autograd's graph, 
 VIEW_OF_LEAF = """A result is a view of a leaf of autograd's graph that the function makes, and that is a view itself.
   Autograd remembers how it was made of the first of these tensors, and not how it was made of the second.
   Instead: make the view after the call, or make a leaf that is no view, as in x.detach().clone().requires_grad_()."""
+
+SWAPPED = """{path} is another tensor after the call than before, as by torch.utils.swap_tensors.
+  Instead: return the tensors in the other order, or exchange them outside of the compiled function."""
 
 HOOKED_INPUT = """{path}: the function registers a gradient hook on this input.
   That happens while tracing, not in the graph, so the user's tensor would not have the hook.

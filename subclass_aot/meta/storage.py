@@ -23,7 +23,7 @@ import torch
 
 from subclass_aot import _torch, hooks
 from subclass_aot._stack import user_line
-from subclass_aot.errors import DataDependentError
+from subclass_aot.errors import DataDependentError, LastingChangeError
 from subclass_aot.meta.spec import Spec, native_device
 from subclass_aot.put_back import PutBack
 
@@ -190,11 +190,11 @@ def of_memory(memory: torch.UntypedStorage, spec: Spec) -> Storage:
         spec: Of a tensor that has it.
 
     Raises:
-        DataDependentError: It is that of a traced tensor.
+        LastingChangeError: It is that of a traced tensor.
     """
     if isinstance(memory, StorageHandle):
         if memory.shared.tag is not None:
-            memory._refuse("set_()")
+            raise LastingChangeError(memory._no_memory("set_()"))
         return memory.shared
     key = id(memory)  # which is the same for as long as any tensor has this storage
     found = _of_real.get(key)
@@ -265,10 +265,12 @@ class StorageHandle(torch.UntypedStorage):
     def __repr__(self) -> str:
         return f"[{torch.typename(self)}(device={self.device}) of size {self.nbytes()}]"
 
+    def _no_memory(self, call: str) -> str:
+        """Returns that a call asks for memory that is not there."""
+        return _NO_MEMORY.format(call=f"untyped_storage().{call}", line=user_line(), storage=self.shared)
+
     def _refuse(self, call: str) -> NoReturn:
-        raise DataDependentError(
-            _NO_MEMORY.format(call=f"untyped_storage().{call}", line=user_line(), storage=self.shared)
-        )
+        raise DataDependentError(self._no_memory(call))
 
     # Torch would swap bytes at address zero, or go round in circles.
     byteswap, tolist, __getitem__, __reduce__ = map(_refuses, ("byteswap", "tolist", "__getitem__", "__reduce__"))

@@ -41,6 +41,11 @@ _NO_FRONT = """A traced tensor cannot be of the class {cls}: {reason}
   Its objects have another layout in memory than those of `Tensor`, as with `__slots__`.
   Instead: keep such attributes in the `__dict__`, without slots; or use `x.as_subclass(torch.Tensor)` there."""
 
+_NO_LEAF = """Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment.
+  If you were attempting to deepcopy a module, this may be because of a torch.nn.utils.weight_norm usage, see
+  https://github.com/pytorch/pytorch/pull/103001"""
+"""What torch says of a copy of a tensor that autograd has computed."""
+
 _GRAD: Any = torch.Tensor.grad  # the property
 _CLASS: Any = vars(object)["__class__"]
 
@@ -314,15 +319,27 @@ class MetaTensor(torch.Tensor):
         real = real_input(getattr(self, "meta_tag", None))
         if real is not None:
             return copy.deepcopy(real, memo)
-        if getattr(self, "meta_tag", None) is not None and self.is_leaf:  # in a trace, a copy is computed
-            made: Any = self.detach().clone().requires_grad_(self.requires_grad)
-            if isinstance(self, torch.nn.Parameter):
-                made = torch.nn.Parameter(made, self.requires_grad)
-            memo[id(self)] = made
-            return made
+        if getattr(self, "meta_tag", None) is not None:  # in a trace, a copy is computed
+            return self._copied(memo)
         fake: MetaTensor = _rebuild(self.meta_spec, self.requires_grad, isinstance(self, torch.nn.Parameter))
         memo[id(self)] = fake
         return fake
+
+    def _copied(self, memo: dict[int, Any]) -> Any:
+        """Copies a traced tensor as torch copies one with data; a parameter without its `.grad` and attributes."""
+        is_parameter = isinstance(self, torch.nn.Parameter)
+        if not self.is_leaf and not is_parameter:
+            raise RuntimeError(_NO_LEAF)
+        made: Any = self.detach().clone().requires_grad_(self.requires_grad)
+        if is_parameter:
+            made = torch.nn.Parameter(made, self.requires_grad)
+        memo[id(self)] = made
+        if not is_parameter:
+            if self.grad is not None:
+                made.grad = copy.deepcopy(self.grad, memo)
+            others = {name: value for name, value in vars(self).items() if name not in vars(made)}
+            vars(made).update(copy.deepcopy(others, memo))
+        return made
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         real = real_input(getattr(self, "meta_tag", None))

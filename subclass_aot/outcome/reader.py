@@ -10,7 +10,7 @@ import optree
 import torch
 
 from subclass_aot import _torch
-from subclass_aot.errors import DataDependentError, MutationError, TraceError
+from subclass_aot.errors import DataDependentError, LastingChangeError, MutationError, TraceError
 from subclass_aot.objects import AccessPath, Entry, Holder, NotStepped, Objects, nodes, same_constant
 from subclass_aot.outcome.recipes import (
     Change,
@@ -35,7 +35,7 @@ _NEW_PARAMETER = """{path}: the function assigns another parameter here.
   Instead: write into it, as in `with torch.no_grad(): {path}.copy_(value)`."""
 
 _NEW_MODULE = """{path}: the function makes a module, and it is still there after the call.
-  Its parameters were made while tracing, and have no values.
+  Its parameters would be made anew at each call, and no later call is compiled for them.
   Instead: make the module before, outside the compiled function."""
 
 _NO_PICTURE = """{path}: an object of class {kind} holds tensors, and how to make another one is not known.
@@ -100,7 +100,8 @@ def read_outcome(
 
     Raises:
         DataDependentError: A result points to memory.
-        MutationError: A parameter was exchanged, or an array that is no tensor was written.
+        MutationError: An array that is no tensor was written.
+        LastingChangeError: A parameter was exchanged, or a module made.
         TraceError: An object that holds tensors cannot be rebuilt, or Python's random numbers were drawn.
     """
     seen.refuse_changed()
@@ -204,7 +205,7 @@ class Reader:
                 raise TraceError(_IN_ITSELF.format(path=path, kind=type(value).__name__))
             return known
         if isinstance(value, torch.nn.Module):  # one of the call has a position
-            raise MutationError(_NEW_MODULE.format(path=path))
+            raise LastingChangeError(_NEW_MODULE.format(path=path))
         if type(value) not in _BUILTIN and optree.is_namedtuple(value) is False and _is_registered(value):
             return self._registered(value, path)
         tables = object_tables(value)
@@ -428,7 +429,7 @@ class Reader:
         for i, (key, value) in enumerate(assigned):
             path = where + table.step(key, i)
             if table.kind == _torch.modules.PARAMETERS and value is not None:
-                raise MutationError(_NEW_PARAMETER.format(path=path))
+                raise LastingChangeError(_NEW_PARAMETER.format(path=path))
             recipes.append((self._key(key, where), self.recipe(value, path)))
         return Change(of, where, table, removed, tuple(recipes), appended)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from subclass_aot.errors import RuntimeAssertError
@@ -31,10 +31,6 @@ _NOT_THE_SAME = """The function itself ran: it reads a value that comes out othe
   Instead: compute it outside the function."""
 
 
-_TRIES = 2
-"""After so many traces that met what only eager mode can do, calls of this kind are not traced."""
-
-
 class ValueHistory:
     """The values that a compiled function has read, and what the next trace does about them.
 
@@ -58,7 +54,6 @@ class ValueHistory:
         self.numbers_alone = False
         self._drawn: set[str] = set()
         self._not_the_same: dict[str, str] = {}  # by line
-        self._failures: dict[Hashable, list[str]] = {}  # by the kind of a call
 
     @property
     def may_have_symbols(self) -> bool:
@@ -148,29 +143,6 @@ class ValueHistory:
         line, _, found = seen[-1]
         values = ", ".join(dict.fromkeys([*(value for _, value, _ in seen), found]))
         return _TOO_MANY.format(line=line, values=values, count=fitting, limit=self._limit)
-
-    def give_up(self, kind: Hashable, why: str) -> None:
-        """Notes that a trace met what only eager mode can do.
-
-        Args:
-            kind: The kind of the call.
-            why: What it met.
-        """
-        self._failures.setdefault(kind, []).append(why)
-
-    @property
-    def gives_up(self) -> bool:
-        """Whether there are calls that are not traced, or may not be."""
-        return bool(self._failures)
-
-    def why_given_up(self, kind: Hashable) -> str:
-        """Returns why calls of a kind are traced no more; "" if they are.
-
-        Args:
-            kind: The kind of the call.
-        """
-        failures = self._failures.get(kind, [])
-        return failures[-1] if len(failures) >= _TRIES else ""
 
     def _learn_assert(
         self, unmet: tuple[RuntimeAssert, list[Any]], earlier: Sequence[tuple[RuntimeAssert, list[Any]]]

@@ -10,7 +10,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._torch.plain_subclasses import leaf_of
 from subclass_aot.descriptors import descriptor_of
-from subclass_aot.errors import MutationError
+from subclass_aot.errors import LastingChangeError
 from subclass_aot.graph import Recorder, messages
 from subclass_aot.meta import new_leaf
 from subclass_aot.objects import AccessPath
@@ -28,7 +28,7 @@ def with_assigned_data(
     """Returns the flattened results and the outcome, with what inputs get to hold. Their leaves become those of before.
 
     Raises:
-        MutationError: A call could not do that again.
+        LastingChangeError: A call could not do that again.
     """
     for leaf, before in recorder.listeners.assigned_data.before.values():
         position = next((i for i, x in enumerate(inputs.traced) if leaf_of(x) is leaf), None)
@@ -54,5 +54,5 @@ def with_assigned_data(
     return results, outcome
 
 
-def _refused(what: str, path: str) -> MutationError:
-    return MutationError(messages.DATA_ASSIGNED.format(what=f"the function {what}", where=path))
+def _refused(what: str, path: str) -> LastingChangeError:
+    return LastingChangeError(messages.DATA_ASSIGNED.format(what=f"the function {what}", where=path))

@@ -14,7 +14,7 @@ from torch import fx
 from subclass_aot import _torch, descriptors
 from subclass_aot.call import refuse_parallel_method
 from subclass_aot.descriptors import IntermediateBase, LookedAt, Number, OutputDescriptor, PlainOutput
-from subclass_aot.errors import TraceError
+from subclass_aot.errors import OnlyInEagerModeError, TraceError
 from subclass_aot.graph import REPLACED, Look, Recorder, messages
 from subclass_aot.meta import Replaced, other_threads
 from subclass_aot.missing import missing_names
@@ -99,6 +99,7 @@ def run_forward(
 
     Raises:
         MutationError: The function did to an input what a graph cannot do.
+        OnlyInEagerModeError: A result requires a gradient of tensors alone that are gone.
         Retrace: It has to run once more, in another way.
         TraceError: A result depends on what is no input, and requires a gradient.
     """
@@ -158,6 +159,8 @@ def run_forward(
     wanted = ends and not inputs.inference and (inputs.requires_grad_inputs or leaves)
     tangents = Tangents.of(ends, ends.values(), dict.fromkeys(range(len(ends)))) if wanted else None
     answers = recorder.listeners.data_dependent.looks
+    if ends and not wanted and not inputs.inference and answers is not None:
+        raise OnlyInEagerModeError(messages.FORGOTTEN_LEAF.format(result=next(iter(ends))))
     looks = [] if answers is None else answers.found
     computed: dict[OutputDescriptor, Any] = {
         **reader.computed,

@@ -38,7 +38,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.aliasing import is_autograd_leaf
 from subclass_aot.descriptors import Descriptor, IntermediateBase, PlainOutput
-from subclass_aot.errors import MutationError
+from subclass_aot.errors import LastingChangeError, MutationError
 from subclass_aot.flatten import FlattenPlan
 from subclass_aot.graph import messages
 from subclass_aot.outputs import Output, ViewOfBase, ViewOfInput
@@ -60,13 +60,13 @@ def made_leaves(
         made: What forward makes: results, and what several of them are views of, by what they are.
 
     Raises:
-        MutationError: The function went backward to one, or registered a hook on it.
+        LastingChangeError: The function went backward to one, or registered a hook on it.
     """
     views = {PlainOutput(i): results[i] for i, o in enumerate(outputs) if isinstance(o, ViewOfInput | ViewOfBase)}
     found = {desc: tensor for desc, tensor in {**made, **views}.items() if is_autograd_leaf(tensor)}
     for desc, leaf in found.items():
         if leaf.grad is not None or _torch.autograd.has_hooks(leaf):
-            raise MutationError(messages.USED_LEAF.format(path=desc))
+            raise LastingChangeError(messages.USED_LEAF.format(path=desc))
     return found
 
 

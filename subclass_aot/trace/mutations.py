@@ -10,7 +10,7 @@ import torch
 
 from subclass_aot import _torch, descriptors
 from subclass_aot.aliasing import Base, bases_of, has_internal_overlap, is_autograd_leaf, storage_groups, versions
-from subclass_aot.errors import MutationError
+from subclass_aot.errors import LastingChangeError, MutationError
 from subclass_aot.flatten import IndexMap
 from subclass_aot.graph import Recorder, Retrace, messages
 from subclass_aot.meta import MetaTensor, Storage
@@ -37,9 +37,9 @@ def check_metadata_mutations(inputs: TracedInputs, user: UserInputs, recorder: R
     of_each = zip(inputs.plan.paths, inputs.before, inputs.traced, inputs.autograd_leaves, strict=True)
     for path, before, traced, leaf in of_each:
         if before.requires_grad and not traced.requires_grad:
-            raise MutationError(messages.SWITCHED_GRAD.format(path=path))
+            raise LastingChangeError(messages.SWITCHED_GRAD.format(path=path))
         if _torch.autograd.has_hooks(traced):
-            raise MutationError(messages.HOOKED_INPUT.format(path=path))
+            raise LastingChangeError(messages.HOOKED_INPUT.format(path=path))
         if leaf is not traced and leaf.grad is not None:
             raise MutationError(messages.BACKWARD_THROUGH_INPUT.format(path=path))
     found: dict[int, list[MetadataMutation]] = {}

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import inspect
 import traceback
+from collections.abc import Hashable
 from types import FrameType
 
 import torch  # noqa: F401  # for the example above
@@ -36,6 +37,7 @@ from subclass_aot._stack import pass_on_interruption, user_line_of
 from subclass_aot.errors import (
     DefinitionError,
     InnerTensorError,
+    OnlyInEagerModeError,
     OperatorRuleError,
     RuleResultError,
     SubclassAotError,
@@ -63,14 +65,26 @@ class RunsItself(Exception):
     Args:
         why: A warning that says why.
         error: What the function has raised in a trace, if that is why.
+        refusal: What the function does that only eager mode can do, if that is why.
+        kind: The kind of the call.
 
     Attributes:
-        error: It.
+        error: What the function has raised.
+        refusal: What it does that only eager mode can do.
+        kind: The kind of the call.
     """
 
-    def __init__(self, why: str, error: BaseException | None = None) -> None:
+    def __init__(
+        self,
+        why: str,
+        error: BaseException | None = None,
+        refusal: OnlyInEagerModeError | None = None,
+        kind: Hashable = None,
+    ) -> None:
         super().__init__(why)
         self.error = error
+        self.refusal = refusal
+        self.kind = kind
         self._first = None if error is None or error.__traceback__ is None else error.__traceback__.tb_frame
 
     @classmethod

@@ -40,7 +40,7 @@ def test_exchanged_memory(kind: Any, exchange: Any, build: Any) -> None:
     x = kind(3, 4)
     before = kind.inner(x).clone()
     with pytest.raises(MutationError, match="other memory") as info:
-        build(program)(x)
+        build(program, values="refuse")(x)
     assert "test_mutation.py" in str(info.value) and kind.inner(x).equal(before)
 
 

@@ -367,7 +367,7 @@ def test_a_refusal_has_done_nothing() -> None:
         x.set_(torch.ones(3))
 
     with pytest.raises(MutationError):
-        sa.aot_compile(step)(torch.ones(3))
+        sa.aot_compile(step, values="refuse")(torch.ones(3))
     assert world.count == 0 and world.log == [1]
 
 

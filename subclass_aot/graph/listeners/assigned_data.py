@@ -15,7 +15,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.descriptors import BufferInput, HeldInput, ParamInput, PlainInput, descriptor_of
-from subclass_aot.errors import MutationError
+from subclass_aot.errors import LastingChangeError
 from subclass_aot.graph.listeners.listener import GraphListener
 from subclass_aot.graph.messages import DATA_ASSIGNED
 from subclass_aot.meta import MetaTensor, new_leaf
@@ -47,7 +47,7 @@ class AssignedData(GraphListener):
         """Notes an assignment; returns the leaf that gives its memory.
 
         Raises:
-            MutationError: A call could not do that again.
+            LastingChangeError: A call could not do that again.
         """
         if recorder.phase == "backward":
             raise _refused(_BACKWARD)
@@ -77,5 +77,5 @@ def refuse_history(tensor: torch.Tensor) -> None:
         raise _refused(_HISTORY)
 
 
-def _refused(what: str) -> MutationError:
-    return MutationError(DATA_ASSIGNED.format(what=what, where=user_line()))
+def _refused(what: str) -> LastingChangeError:
+    return LastingChangeError(DATA_ASSIGNED.format(what=what, where=user_line()))

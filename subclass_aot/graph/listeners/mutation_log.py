@@ -11,7 +11,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.descriptors import descriptor_of
-from subclass_aot.errors import MutationError
+from subclass_aot.errors import LastingChangeError, MutationError
 from subclass_aot.graph.listeners.internal_overlap import reaches_places_twice
 from subclass_aot.graph.listeners.listener import GraphListener
 from subclass_aot.graph.messages import METADATA_MUTATED, OUT_GROWS, VIEW_OF_MUTATED_BEFORE
@@ -40,7 +40,7 @@ _WRITTEN_TWICE = """The traced function writes into a tensor in which several el
   Eager refuses such a write into an expanded tensor, and of windows that overlap (unfold, as_strided) it does not tell
   which element comes last. Instead: write into the tensor before it is expanded or unfolded, or into a clone of it."""
 
-_STORAGE_REPLACED = """The traced function gives an input other memory.
+_STORAGE_REPLACED = """The traced function gives an input other memory, or a tensor of another size.
   Operator:   {operator}
   Your line:  {line}
   The tensor: {shape}
@@ -156,7 +156,7 @@ class MutationLog(GraphListener):
         if storage.tag.op == "get_attr":
             raise MutationError(_CONSTANT_WRITTEN.format(shape=repr(storage.spec), **where))
         if func.overloadpacket is torch.ops.aten.set_ and leaf.meta_tag.op == "placeholder":
-            raise MutationError(_STORAGE_REPLACED.format(shape=repr(leaf.meta_spec), **where))
+            raise LastingChangeError(_STORAGE_REPLACED.format(shape=repr(leaf.meta_spec), **where))
         if torch.Tag.inplace_view not in func.tags and reaches_places_twice(func, leaf):
             raise MutationError(_WRITTEN_TWICE.format(shape=repr(leaf.meta_spec), **where))
         if not effects_of(func).reshapes:
@@ -198,6 +198,9 @@ class MutationLog(GraphListener):
         if leaf.meta_tag.op == "placeholder":
             path = str(descriptor_of(leaf.meta_tag))
             raise MutationError(METADATA_MUTATED.format(path=path, before=before, after=leaf.meta_spec))
+        if func.overloadpacket is torch.ops.aten.set_:
+            shape = repr(leaf.meta_spec)
+            raise LastingChangeError(_STORAGE_REPLACED.format(operator=func, line=user_line(), shape=shape))
         if _is_view(leaf) and before.numel < leaf.meta_spec.numel:
             sizes = {"before": list(before.size), "after": list(leaf.meta_spec.size)}
             raise MutationError(OUT_GROWS.format(operator=func, line=user_line(), **sizes))

@@ -126,6 +126,8 @@ def _deepcopy(recorder: Recorder, tensor: Any, memo: dict[int, Any]) -> Any:
         values = tensor.detach().clone()
         made = _converted(recorder, _aten.detach.default, values, type(tensor)).requires_grad_(tensor.requires_grad)
     memo[id(tensor)] = made
+    if tensor.grad is not None:
+        made.grad = copy.deepcopy(tensor.grad, memo)
     made.__dict__.update(copy.deepcopy(tensor.__dict__, memo))
     return made
 
