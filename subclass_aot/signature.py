@@ -237,6 +237,7 @@ class Assumptions:
         read: Inputs whose values were read while tracing, by flat slot, and these values.
         beginnings: Where inputs begin in their storages, if the program depends on it.
         absent: Inputs of whose attributes only those count that the program has read.
+        settings: The settings of torch that the program has read, as `torch.get_num_threads()`.
     """
 
     symbols: Symbols | None = None
@@ -245,6 +246,7 @@ class Assumptions:
     read: tuple[tuple[int, Any], ...] = ()
     beginnings: tuple[Beginning, ...] = ()
     absent: tuple[Absent, ...] = ()
+    settings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,18 @@ def facts_of_modes(state: Modes) -> Iterator[Fact]:
         yield Fact(name, Kind.MODE, constant(mode))
 
 
+def facts_of_settings(settings: Iterable[str]) -> Iterator[Fact]:
+    """Lists settings of torch as facts.
+
+    Args:
+        settings: How a program reads them.
+    """
+    for setting in settings:
+        yield Fact(setting, Kind.MODE, constant(_torch.flags.read(setting)))
+
+
 def modes_in(facts: Iterable[Fact]) -> dict[str, object]:
-    """Returns those among facts, by name, in the order of `MODES`."""
+    """Returns those among facts, by name, in the order of `MODES`; settings come after."""
     return {
         fact.place: fact.value.value for fact in facts if fact.kind is Kind.MODE and isinstance(fact.value, Constant)
     }

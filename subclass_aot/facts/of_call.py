@@ -17,7 +17,7 @@ from subclass_aot.facts.code import read_once
 from subclass_aot.facts.constants import constant
 from subclass_aot.facts.fact import Code, Fact, Facts, History, Kind, Storages
 from subclass_aot.facts.metadata import metadata_of
-from subclass_aot.facts.modes import Modes, facts_of_modes
+from subclass_aot.facts.modes import Modes, facts_of_modes, facts_of_settings
 from subclass_aot.facts.of_objects import ObjectReader
 from subclass_aot.facts.scope import Scope
 from subclass_aot.facts.sizes import facts_of_sizes
@@ -100,6 +100,7 @@ class _Reader:
         arguments = self.arguments
         self.found.append(Fact("structure of the arguments", Kind.STRUCTURE, _structure(arguments.treespec)))
         self.found += facts_of_modes(self.state)
+        self.found += facts_of_settings(self.scope.settings)
         if arguments.with_grad:
             self.found.append(Fact("gradients of the inputs", Kind.GRADIENTS, None))
         for name, part in arguments.held:

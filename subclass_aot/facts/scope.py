@@ -33,6 +33,7 @@ class Scope(NamedTuple):
         data: The leaves of which the values count, by their numbers.
         places: The sizes and strides that are symbols, such as `args[0].size(1)`, each with its text.
         assumptions: What was assumed of these symbols.
+        settings: The settings of torch that count, since the program reads them.
     """
 
     # More than ten attributes: each is one thing that counts for some programs, and a file has them as one list.
@@ -48,6 +49,7 @@ class Scope(NamedTuple):
     data: tuple[int, ...] = ()
     places: tuple[tuple[str, str], ...] = ()
     assumptions: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
 
     @staticmethod
     def of(signature: JointSignature) -> Scope:
@@ -69,6 +71,7 @@ class Scope(NamedTuple):
             places=tuple(places.items()),
             assumptions=_assumptions(signature, places.values()),
             written=tuple(sorted({change.path for change in changes})),
+            settings=assumed.settings,
         )
 
     @staticmethod

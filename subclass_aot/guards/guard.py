@@ -142,8 +142,13 @@ class _GuardWriter:
                 take_apart = source.const(self.arguments.flatten, "flatten")
                 source.line(f"leaves, treespec = {take_apart}((args, kwargs))")
             _refuse_other_structure(source, options.facts)
-        if modes := tuple(modes_in(options.facts).values()):
+        every = modes_in(options.facts)
+        settings = {name: every.pop(name) for name in self.signature.assumptions.settings}
+        if modes := tuple(every.values()):
             source.refuse_if(f"modes != {source.const(modes, 'state')}")
+        for setting, value in settings.items():
+            now = source.const(partial(_torch.flags.read, setting), "setting")
+            source.refuse_if(f"{now}() != {source.const(value, 'value')}", setting)
         tensors.objects.leaves()
         everything, kept = range(len(self.patterns)), self.kept
         holders = self.arguments.objects.holders

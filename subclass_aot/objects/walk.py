@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 
+from subclass_aot import _torch
 from subclass_aot.bytecode import only_appends
 from subclass_aot.errors import PlanError
 from subclass_aot.objects.access_path import AccessPath, Entry, Named, Pinned
@@ -97,6 +98,7 @@ class Objects:
         identities: Tensors that the objects may know by their ids, by these.
         named: Objects of the call that are the same at each, by their paths.
         reached: The positions of classes, and of their methods that may run.
+        settings: Settings of torch that functions read which were met.
         with_vars: Values with attributes, and how to get to them, by their ids. See Note [Attributes of values].
     """
 
@@ -124,6 +126,7 @@ class Objects:
         self._holding_tensors = 0
         self._rebuilt: dict[int, Any] = {}
         self._stand_ins: dict[int, NotStepped] = {}
+        self.settings: dict[str, None] = {}
         self._module_name: str | None = None
         self._may_run = Reached()
         self.reached: list[int] = []
@@ -275,6 +278,8 @@ class Objects:
     def _object(self, value: Any, path: str, access_path: AccessPath, pinned: bool) -> Node:
         """Notes an object: by its position, if it holds others or may change."""
         kind = type(value)
+        if id(value) in _torch.flags.by_function():
+            self.settings[_torch.flags.by_function()[id(value)]] = None
         known = self.position_of(value)
         only_grows = kind is list and self._only_appended_to(access_path)
         if known is not None:

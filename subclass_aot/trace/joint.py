@@ -36,6 +36,7 @@ from subclass_aot.trace.handlers import traced_until_the_end
 from subclass_aot.trace.inputs import TracedInputs, UserInputs, plan_inputs, trace_inputs
 from subclass_aot.trace.made_leaves import described
 from subclass_aot.trace.mutations import requires_grad_mutations, with_backward
+from subclass_aot.trace.settings import settings_noted
 from subclass_aot.trace.surroundings import recording, with_symbols
 from subclass_aot.trace.tangents import Tangents
 from subclass_aot.trace.threads import one_at_a_time
@@ -91,10 +92,14 @@ def trace_once(
     with _caches_cleared_on_errors(recorder), OlderObjects() as older:
         try:
             with PutBack(partial(_end, recorder.graph)):
-                with types_shown(_modules_of(fn, arguments)), recording(plan, recorder):
+                with (
+                    settings_noted() as settings,
+                    types_shown(_modules_of(fn, arguments)),
+                    recording(plan, recorder),
+                ):
                     inputs = trace_inputs(plan, user, recorder, inference)
                     forward, backward = _record(fn, inputs, user, recorder, older, attempt.parts)
-                trace = _joint(inputs, forward, backward)
+                trace = _joint(inputs, forward, backward, tuple({**arguments.objects.settings, **settings}))
         except Exception as error:  # of the function's
             pass_on_interruption(error)
             refused = getattr(recorder.graph, "refused_elsewhere", None)
@@ -201,7 +206,7 @@ def _with_tangents(
         return dataclasses.replace(_joint(inputs, forward, backward), reads_objects=reads_objects)
 
 
-def _joint(inputs: TracedInputs, forward: Forward, backward: Backward) -> JointTrace:
+def _joint(inputs: TracedInputs, forward: Forward, backward: Backward, settings: tuple[str, ...] = ()) -> JointTrace:
     """Returns the graph without writes, and its signature."""
     graph_module = _graph(inputs, forward, backward)
     symbols = inputs.plan.symbols
@@ -210,7 +215,7 @@ def _joint(inputs: TracedInputs, forward: Forward, backward: Backward) -> JointT
     asserts = tuple(x for x in asserts if all(Number(symbol) in forward.nodes for symbol in x.symints))
     begins_read = backward.recorder.listeners.places.begins_read
     assumptions = Assumptions(
-        symbols, asserts, forward.looks, read_values, beginnings(inputs, begins_read), forward.absent
+        symbols, asserts, forward.looks, read_values, beginnings(inputs, begins_read), forward.absent, settings
     )
     requires_grad = requires_grad_mutations(inputs)
     mutations = with_backward(forward.mutations, inputs.plan.index_map, backward.mutated_leaves, requires_grad)

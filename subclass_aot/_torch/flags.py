@@ -1,0 +1,151 @@
+"""Settings of torch that a program may read, and what stands between the two while it is traced.
+
+Readers are functions of modules, and properties of the modules in `torch.backends`, whose classes are private. When one
+goes, it is read as any state of a package: at the first call.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from subclass_aot.put_back import attributes_put_back
+
+_FUNCTIONS = (
+    "torch.get_float32_matmul_precision", "torch.get_num_threads", "torch.get_num_interop_threads",
+    "torch.get_autocast_dtype", "torch.is_autocast_cache_enabled", "torch.is_warn_always_enabled",
+    "torch.__future__.get_overwrite_module_params_on_conversion",
+    "torch.__future__.get_swap_module_params_on_conversion", "torch.backends.mha.get_fastpath_enabled",
+    *(f"torch.backends.cuda.{name}" for name in (
+        "flash_sdp_enabled", "mem_efficient_sdp_enabled", "math_sdp_enabled", "cudnn_sdp_enabled",
+        "fp16_bf16_reduction_math_sdp_allowed",
+    )),
+)  # fmt: skip
+"""Functions that return a setting. What is a mode of every call is none of them: see `facts/modes.py`."""
+
+_WITH_ARGUMENTS = frozenset({"get_autocast_dtype"})
+
+_MODULES = ("cuda", "cudnn", "miopen", "mkldnn", "mps", "nnpack", "opt_einsum", "quantized", "kleidiai")
+"""Modules in `torch.backends` that have properties."""
+
+
+def read(setting: str) -> Any:
+    """Returns a setting.
+
+    Args:
+        setting: How a program reads it, as `torch.get_num_threads()` or `torch.backends.cudnn.enabled`.
+
+    >>> read("torch.get_num_threads()") == torch.get_num_threads()
+    True
+    """
+    path, bracket, arguments = setting.partition("(")
+    found: Any = torch
+    for name in path.split(".")[1:]:
+        found = getattr(found, name)
+    return found(*ast.literal_eval(f"[{arguments.removesuffix(')')}]")) if bracket else found
+
+
+def replaced(note: Callable[[str], None]) -> Callable[[], None]:
+    """Puts readers in the places of torch's that note what is read; returns what puts torch's back.
+
+    Args:
+        note: Is called with the setting, if the program has read it, and not torch itself.
+    """
+    places = _places()
+    put_back, before = attributes_put_back([(owner, name) for owner, name, _ in places]), list(_noting)
+    _noting.append(note)
+    for owner, name, reader in places:
+        setattr(owner, name, reader)
+
+    def end() -> None:
+        put_back()
+        _noting[:] = before
+
+    return end
+
+
+_noting: list[Callable[[str], None]] = []
+"""Who notes, for each trace that runs."""
+
+
+def _note(setting: str) -> None:
+    for note in _noting:
+        note(setting)
+
+
+@functools.cache
+def _places() -> tuple[tuple[Any, str, Callable[..., Any]], ...]:
+    functions = [(owner, name, _function(getattr(owner, name), text)) for owner, name, text in _functions()]
+    return (*functions, *((cls, name, _property(vars(cls)[name])) for cls, name in _PROPERTIES))
+
+
+@functools.cache
+def by_function() -> dict[int, str]:
+    """Returns what the functions read that take no arguments, by their ids: a program may have one by another name."""
+    return {id(getattr(owner, name)): f"{text}()" for owner, name, text in _functions() if name not in _WITH_ARGUMENTS}
+
+
+@functools.cache
+def _functions() -> tuple[tuple[Any, str, str], ...]:
+    found = []
+    for text in _FUNCTIONS:
+        path, _, name = text.rpartition(".")
+        owner = sys.modules.get(path)
+        if owner is not None and name in vars(owner):
+            found.append((owner, name, text))
+    return tuple(found)
+
+
+_generic: Any = torch.backends
+_PROPERTIES: list[tuple[type, str]] = [
+    *((cls, "__get__") for cls in [getattr(_generic, "ContextProp", None)] if cls is not None),
+    *((cls, "__getattr__") for cls in [getattr(_generic, "_FP32Precision", None)] if cls is not None),
+    *((cls, "__getattr__") for cls in [getattr(_generic.cuda, "cuBLASModule", None)] if cls is not None),
+    *((type(vars(cls)["engine"]), "__get__") for cls in [type(_generic.quantized)] if "engine" in vars(cls)),
+]
+"""What reads a property: of each class, the method."""
+
+
+@functools.cache
+def _names() -> dict[int, str]:
+    """Returns how programs get to properties, and to objects that have some, by their ids."""
+    found = {}
+    holders = [(f"torch.backends.{name}", getattr(_generic, name, None)) for name in _MODULES]
+    for path, module in [("torch.backends", _generic), *holders]:
+        if module is None:
+            continue
+        named = [(n, v) for cls in type(module).__mro__ for n, v in vars(cls).items() if not n.startswith("__")]
+        named += [(n, v) for n, v in vars(getattr(module, "m", module)).items() if not n.startswith("__")]
+        found.update({id(v): f"{path}.{n}" for n, v in named if any(isinstance(v, cls) for cls, _ in _PROPERTIES)})
+    return found
+
+
+def _function(original: Callable[..., Any], text: str) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def read_setting(*args: Any) -> Any:
+        if _is_of_program(sys._getframe(1)):
+            _note(f"{text}({', '.join(map(repr, args))})")
+        return original(*args)
+
+    return read_setting
+
+
+def _property(original: Callable[..., Any]) -> Callable[..., Any]:
+    def read_setting(self: Any, *args: Any) -> Any:
+        name = _names().get(id(self))
+        if name is not None and _is_of_program(sys._getframe(1)):
+            _note(f"{name}.{args[0]}" if isinstance(args[0], str) else name)
+        return original(self, *args)
+
+    return read_setting
+
+
+def _is_of_program(frame: types.FrameType) -> bool:
+    """Returns whether a frame runs code that is neither torch's nor this library's."""
+    return str(frame.f_globals.get("__name__")).partition(".")[0] not in ("torch", "subclass_aot")
