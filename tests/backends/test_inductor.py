@@ -260,3 +260,13 @@ def test_sizes_that_inductor_is_given() -> None:
     assert sizes_to_pass([n, doubled]) == ([], [], True)
     assert sizes_to_pass([doubled]) == ([(0, 0, 2)], [n], True)
     assert sizes_to_pass([torch.ones(3)]) == ([], [], True)
+
+
+def test_a_size_that_depends_on_data_and_is_known_by_what_is_written() -> None:
+    def program(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        rows = torch.zeros(3, 2)
+        rows[mask] = x
+        return rows + 1
+
+    given = torch.randn(2, 2, requires_grad=True), torch.tensor([True, False, True])
+    torch.testing.assert_close(aot_compile(program, fw_compiler="inductor")(*given), program(*given))

@@ -13,6 +13,7 @@ from torch.nn import functional
 from subclass_aot import aot_compile
 from subclass_aot.operators import effects_of
 from subclass_aot.runtime.value_checks import may_run_on_a_guess
+from tests.passes.test_symbol_inputs import symbols_of
 
 aten = torch.ops.aten
 
@@ -174,3 +175,43 @@ def test_a_draw_that_is_read_is_that_of_eager_mode(function: Any, gradients: boo
         torch.testing.assert_close(*results)
         if gradients:
             torch.testing.assert_close(*(torch.autograd.grad(y.sum(), x)[0] for y in results))
+
+
+def normalized(x: torch.Tensor, edges: torch.Tensor) -> torch.Tensor:
+    edges = torch.cat([edges[:, edges[0] != edges[1]], torch.arange(x.shape[0]).expand(2, -1)], 1)
+    degree = torch.zeros(x.shape[0]).scatter_add(0, edges[1], torch.ones(edges.shape[1])).pow(-0.5)
+    weights = degree[edges[0]] * degree[edges[1]]
+    return torch.zeros_like(x).index_add(0, edges[1], x[edges[0]] * weights[:, None])
+
+
+SIZED_BY_DATA: list[Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = [
+    normalized,
+    lambda x, e: x[torch.cat([e[0][e[0] > 2], torch.arange(3)])].sin(),
+    lambda x, e: x[torch.cat([e[0][e[0] > 2], torch.arange(3)])][:-1].cos() * torch.rand(()).mul(0),
+    lambda x, e: (y := torch.nn.functional.pad(e[1].nonzero()[:, 0], (1, 2)), x[e[1][y]] * x[y % x.shape[0]].exp())[1],
+    lambda x, e: torch.cat([x, x[e[0][e[1] > 1]]]).cumsum(0)[e[0]],
+    lambda x, e: x[e[0].repeat(2)[e[0].repeat(2) > 1][1:]].sin(),
+]
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("program", range(len(SIZED_BY_DATA)))
+def test_each_part_is_given_the_symbols_of_its_sizes(program: int, dynamic: bool | None) -> None:
+    function, parts = SIZED_BY_DATA[program], []
+
+    def compiler(graph: Any, inputs: Any) -> Any:
+        used, plain = symbols_of([n.meta["val"] for n in graph.graph.find_nodes(op="placeholder")])
+        assert used <= plain
+        parts.append(used)
+        return graph
+
+    compiled = aot_compile(function, fw_compiler=compiler, dynamic=dynamic)
+    for _ in range(2):
+        x, edges = torch.randn(10, 3), torch.randint(0, 10, (2, 24))
+        ours, eager = (x.clone().requires_grad_() for _ in range(2))
+        results = [f(each, edges) for f, each in ((compiled, ours), (function, eager))]
+        for result in results:
+            result.sum().backward()
+        torch.testing.assert_close(*results)
+        torch.testing.assert_close(ours.grad, eager.grad)
+    assert any(parts)

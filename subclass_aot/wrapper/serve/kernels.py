@@ -17,6 +17,7 @@ import torch
 
 from subclass_aot import _torch, hooks
 from subclass_aot._torch.operators import AnyOperator, Operator
+from subclass_aot.missing import noting_getattr
 from subclass_aot.operators import effects_of
 from subclass_aot.put_back import PutBack
 from subclass_aot.wrapper.declare.construct import assemble, held_here
@@ -100,7 +101,8 @@ def is_read_plainly(cls: type[WrapperTensor]) -> bool:
     if "__tensor_flatten__" not in cls.__wrapper_declaration__.generated:
         return False
     for name, plain in _PLAIN.items():
-        if _found(cls, name) is not plain:
+        found = _found(cls, name)
+        if found is not plain and found is not noting_getattr:  # which wrappers have while a function is traced
             return False
     return all(held_here(_found(cls, name)) for name in cls.__wrapper_declaration__.fields)
 
