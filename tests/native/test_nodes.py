@@ -76,7 +76,7 @@ def test_a_result_may_come_with_requires_grad(same: Any, tmp_path: Path) -> None
 def test_its_name_and_what_it_leads_to(built: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     run_natively(monkeypatch, built, "nodes")
     x, y = two(3), two(3, seed=1)
-    first, second = aot_compile(product)(x, y)
+    first, second = aot_compile(lambda x, y: ((z := x * y), z.sin()))(x, y)
     node = first.grad_fn
     assert type(node).__name__ == node.name() == "CompiledBackward" and second.grad_fn is node
     assert not isinstance(node, torch.autograd.function.BackwardCFunction)
