@@ -21,7 +21,7 @@ _STEPPED = """{path}: the function takes a step of an iterator, or what comes ne
 _QUEUES = frozenset({"queue", "_queue", "multiprocessing.queues", "tqdm.std", "tqdm.asyncio", "tqdm.notebook"})
 """Modules of classes of queues, and of bars around iterators."""
 
-_VIEWS = type({}.keys()), type({}.values()), type({}.items())
+_VIEWS: tuple[type, ...] = type({}.keys()), type({}.values()), type({}.items())
 """Classes of views of a dict, which do not tell of which one."""
 
 
