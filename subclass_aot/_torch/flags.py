@@ -128,7 +128,7 @@ def _names() -> dict[int, str]:
 
 def _function(original: Callable[..., Any], text: str) -> Callable[..., Any]:
     @functools.wraps(original)
-    def read_setting(*args: Any) -> Any:
+    def read_setting(*args: object) -> Any:
         if _is_of_program(sys._getframe(1)):
             _note(f"{text}({', '.join(map(repr, args))})")
         return original(*args)
@@ -137,7 +137,7 @@ def _function(original: Callable[..., Any], text: str) -> Callable[..., Any]:
 
 
 def _property(original: Callable[..., Any]) -> Callable[..., Any]:
-    def read_setting(self: Any, *args: Any) -> Any:
+    def read_setting(self: object, *args: object) -> Any:
         name = _names().get(id(self))
         if name is not None and _is_of_program(sys._getframe(1)):
             _note(f"{name}.{args[0]}" if isinstance(args[0], str) else name)
