@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from subclass_aot import Int4Weight, Int8Weight
+from subclass_aot import Int4Weight, Int8Weight, aot_compile
 from subclass_aot.wrapper import Outer, WrapperTensor
 from subclass_aot.wrapper.serve import kernels
 from subclass_aot.wrapper.serve.rules import forget_handlers
@@ -218,6 +218,19 @@ def test_a_rule_for_a_view_is_heeded() -> None:
     Turned.implements(aten.t.default)(lambda x: Turned(x.codes.t(), x.scale.t() * 2))
     assert not served(lambda: weight.t())
     assert torch.equal(weight.t().scale, weight.scale.t() * 2)
+
+
+@pytest.mark.parametrize("compile", [aot_compile, lambda f: torch.compile(f, backend="subclass_aot")])
+def test_what_a_trace_met_first_is_served(compile: Any, fresh_dynamo: None) -> None:
+    """While a function is traced, wrappers have a `__getattr__`."""
+
+    class First(WrapperTensor, fallback="each"):
+        left: torch.Tensor
+        right: torch.Tensor
+
+    compile(lambda x: x.add_(x).neg())(First(dense(), dense()))
+    hits = served(lambda: (x := First(dense(), dense()), x.add_(x).neg())[1])
+    assert set(hits) == {"aten::add_.Tensor", "aten::neg"}
 
 
 def test_what_is_forgotten_is_found_again() -> None:
