@@ -103,7 +103,7 @@ class _RefusedToTensorParallelism:
         raise AttributeError(_torch.modules.IS_DISTRIBUTED)
 
 
-def _registering(made: type[nn.Module]) -> Callable[..., None]:
+def _registering(made: Any) -> Callable[..., None]:
     """Returns what does as `Module.register_parameter` of a class does, for all but a parameter that was cut."""
 
     def register_parameter(self: nn.Module, name: str, param: nn.Parameter | None) -> None:
