@@ -290,7 +290,7 @@ def has_noted_hooks(node: Any) -> bool:
 _NOTED = "subclass_aot.hooks"
 
 
-def function_of(node: torch.autograd.graph.Node) -> type[torch.autograd.Function]:
+def function_of(node: torch.autograd.function.BackwardCFunction) -> type[torch.autograd.Function]:
     """Returns the class that a program has written, of the node that torch makes for it. Only the node leads to it."""
     return type(node)._forward_cls  # type: ignore[attr-defined, no-any-return]
 

@@ -31,3 +31,29 @@ def test_tensors_of_numbers(name: str) -> None:
         x = torch.arange(1.0, 2.0) + k
         assert torch.equal(compiled(x), program(x)) and compiled(x).dtype == program(x).dtype
     assert name in ("an index", "a list in a list") or not compiled.recompiles
+
+
+OF_TENSORS: list[Callable[[Any], Any]] = [
+    lambda x: torch.tensor([x.max(), x.min()]),
+    lambda x: torch.tensor([x.argmax() + 1, 2]),
+    lambda x: torch.tensor([[x.sum(), 1], [2.0, x[0]]], dtype=torch.float64) * 2,
+    lambda x: torch.tensor((x[:1], x[1:2])),
+    lambda x: torch.as_tensor([x.max(), 2]),
+    lambda x: torch.tensor([x.max() > 0, True]),
+    lambda x: x * torch.tensor([x.sum()]).unsqueeze(1),
+    lambda x: torch.tensor([x.max().long(), x.shape[0]]) - torch.tensor([torch.ones(()), x.max()]),
+]
+
+
+@pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad")
+@pytest.mark.parametrize("options", [{}, {"dynamic": True}, {"values": "refuse"}])
+@pytest.mark.parametrize("program", range(len(OF_TENSORS)))
+def test_lists_that_hold_tensors(program: int, options: dict[str, Any]) -> None:
+    function = OF_TENSORS[program]
+    compiled = aot_compile(function, **options)
+    for size in (3, 3, 4):
+        x = torch.randn(size, requires_grad=True)
+        got, expected = compiled(x), function(x)
+        assert torch.equal(got, expected)
+        assert got.dtype == expected.dtype and got.requires_grad == expected.requires_grad
+    assert len(compiled.recompiles) == (0 if options.get("dynamic") else 1)
