@@ -8,7 +8,7 @@ import pytest
 from torch import nn
 
 from subclass_aot.call.modules import new_modules, places_of
-from subclass_aot.errors import PlanError
+from subclass_aot.errors import LastingChangeError
 from subclass_aot.objects import Objects
 
 
@@ -56,6 +56,6 @@ def test_tied_parameters_have_two_places() -> None:
 
 
 def test_lazy_modules_are_refused() -> None:
-    with pytest.raises(PlanError) as raised:
+    with pytest.raises(LastingChangeError) as raised:
         new_modules(walked(nn.Sequential(nn.LazyLinear(2))), [])
     assert "args[0].0: a parameter of a lazy module (LazyLinear)" in str(raised.value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import threading
 import types
 import weakref
 from collections.abc import Callable
@@ -164,20 +165,20 @@ def test_a_real_wrapper_of_a_class_is_no_leak() -> None:
 
 
 def test_arithmetic_on_a_tensor_of_a_finished_trace_raises_at_once() -> None:
-    store: dict[str, Any] = {}
+    store: Any = threading.local()
 
-    def program(x: Any, keep: Any = store.setdefault) -> Any:
-        keep("x", x * 2)
+    def program(x: Any) -> Any:
+        store.x = x * 2
         return x
 
     with pytest.raises(TraceError, match="is still there when the trace is over"):
         trace_joint(program, torch.ones(3))
     for use in (lambda t: t + 1, lambda t: torch.ones(3) * t, lambda t: torch.cat([torch.ones(3), t]), torch.sum):
         with pytest.raises(TraceError, match="belongs to a trace that is over") as caught:
-            use(store["x"])
+            use(store.x)
         assert f"{__file__}:" in str(caught.value)
     with pytest.raises(TraceError, match="belongs to no running trace|belongs to a trace that is over"):
-        trace_joint(lambda x: x + store["x"], torch.ones(3))
+        trace_joint(lambda x: x + store.x, torch.ones(3))
     assert (MetaTensor(torch.ones(3)) + 1).shape == (3,)
     gc.collect()
 
