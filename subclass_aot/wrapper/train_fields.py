@@ -97,19 +97,19 @@ class _OfFields(nn.Module):
 class _RefusedToTensorParallelism:
     """The attribute that torch reads of a module before tensor parallelism cuts its parameters."""
 
-    def __get__(self, module: Any, cls: type) -> Any:
+    def __get__(self, module: nn.Module | None, cls: type) -> Any:
         if module is not None:
             _refuse_to_cut(module)
         raise AttributeError(_torch.modules.IS_DISTRIBUTED)
 
 
-def _registering(made: Any) -> Callable[..., None]:
+def _registering(made: type[nn.Module]) -> Callable[..., None]:
     """Returns what does as `Module.register_parameter` of a class does, for all but a parameter that was cut."""
 
     def register_parameter(self: nn.Module, name: str, param: nn.Parameter | None) -> None:
         if _torch.wrappers.is_distributed(param):
             _refuse_to_cut(self)
-        super(made, self).register_parameter(name, param)
+        super(made, self).register_parameter(name, param)  # type: ignore[misc]
 
     return register_parameter
 
