@@ -165,7 +165,6 @@ class Trial:
         is_quick: bool = False,
         values: Values | None = None,
     ) -> None:
-        self._make = make
         self._values = values
         self.is_quick = is_quick
         self.source = (make, readings)
@@ -192,7 +191,7 @@ class Trial:
         """Returns a new tensor of the class. What runs for that is no part of what is tried."""
         _seed()
         with self._paused():
-            return self._make()
+            return self.source[0]()
 
     def _paused(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext() if self.watch is None else self.watch.paused()
@@ -209,7 +208,9 @@ class Trial:
         key = tuple(arguments.items())
         if key not in self._asked_for:
             try:
-                other = Trial(functools.partial(self._make, **arguments), self.source[1], self.is_quick, self._values)
+                other = Trial(
+                    functools.partial(self.source[0], **arguments), self.source[1], self.is_quick, self._values
+                )
                 other.watch = self.watch
             except Exception as error:
                 pass_on_interruption(error)
@@ -242,7 +243,7 @@ class Trial:
         for what, program in FORMS.items():
             try:
                 with self._paused():
-                    form = Trial(lambda: program(self._make()), self.source[1], values=self._values)  # noqa: B023  # before the next one
+                    form = Trial(lambda: program(self.source[0]()), self.source[1], values=self._values)  # noqa: B023  # before the next one
             except Exception as error:
                 pass_on_interruption(error)
                 continue
