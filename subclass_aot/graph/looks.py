@@ -332,7 +332,7 @@ class _Run:
             self._values.pop(node, None)
 
     def _can_be_copied_now(self, node: fx.Node) -> bool:
-        """Returns whether nothing that has run gave a view of an input, or turned it, and no input shares its memory.
+        """Returns whether nothing that ran gave a view of an input or wrote it, and no other input shares its memory.
 
         Else all runs again on a copy. Many optimizers write one input after the other, and read a number of each.
         """

@@ -324,7 +324,7 @@ class OutputReader:
         return self._as_data(made, clean, shared is not None, desc)
 
     def _as_data(self, made: Remade, clean: torch.Tensor, is_shared: bool, desc: OutputDescriptor) -> _Replay:
-        """Returns how a view is made again: as operators, or else by what autograd knows of it.
+        """Returns how a view is regenerated: as operators, or else by what autograd noted of it.
 
         Args:
             made: What made it again.

@@ -22,7 +22,7 @@ Known = Callable[[torch.Tensor], torch.Tensor | None]
 
 
 class Remade:
-    """A view that is made again, of tensors that belong to no trace.
+    """A view that is regenerated, of tensors that belong to no trace.
 
     Attributes:
         base: What it is made of.

@@ -26,16 +26,16 @@ def _tensor(recorder: Recorder, data: Any, *, dtype: Any = None, device: Any = N
     return result.requires_grad_() if options.get("requires_grad") else result
 
 
-def _as_tensor(recorder: Recorder, data: Any, dtype: Any = None, device: Any = None) -> Any:
+def _as_tensor(recorder: Recorder, data: object, dtype: torch.dtype | None = None, device: Any = None) -> Any:
     """Makes a tensor of a list that holds tensors."""
     return _or_not(_of_tensors(data, dtype, device)) if _holds_tensors(data) else NotImplemented
 
 
-def _or_not(result: Any) -> Any:
+def _or_not(result: torch.Tensor | None) -> Any:
     return NotImplemented if result is None else result
 
 
-def _holds_tensors(data: Any) -> bool:
+def _holds_tensors(data: object) -> bool:
     """Returns whether a list, or one inside of it, holds a traced tensor."""
     if type(data) is not list and type(data) is not tuple:
         return False
@@ -68,7 +68,7 @@ def _of_tensors(data: Any, dtype: torch.dtype | None, device: Any) -> torch.Tens
     return torch.stack(made).reshape(shape)
 
 
-def _dtype_of(value: Any) -> torch.dtype | None:
+def _dtype_of(value: object) -> torch.dtype | None:
     """Returns the dtype that an element asks for; None if it is neither a number nor a traced tensor of one element."""
     if isinstance(value, MetaTensor):
         return value.dtype if all(type(n) is int and n == 1 for n in value.shape) else None

@@ -22,7 +22,7 @@ _aten = torch.ops.aten
 
 def _scattered(scatter: Operator, part: Operator) -> None:
     @checks(scatter)
-    def _(self: Tensor, src: Tensor, *place: Any, **named: Any) -> None:
+    def _(self: Tensor, src: Tensor, *place: object, **named: object) -> None:
         given = part(self, *place, **named).shape
         _refuse(_differ(src.shape, given), f"src has the size {list(src.shape)}, and the slice of self {list(given)}")
 
@@ -36,7 +36,7 @@ def _indexed(name: str, is_copied: bool = False) -> None:
     packet = getattr(_aten, name)
 
     @checks(packet.default, getattr(_aten, name + "_").default)
-    def _(self: Tensor, dim: int, index: Tensor, source: Tensor, *options: Any, **named: Any) -> None:
+    def _(self: Tensor, dim: int, index: Tensor, source: Tensor, *options: object, **named: object) -> None:
         _refuse(index.dim() > 1, f"{name}(): index should be a vector, but has {index.dim()} dims", IndexError)
         if self.dim() == source.dim() != 0:
             dim = dim % self.dim() if -self.dim() <= dim < self.dim() else 0
@@ -59,13 +59,13 @@ def _(self: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate
 
 
 @checks(_aten.addmm.default)
-def _(self: Tensor, mat1: Tensor, mat2: Tensor, **options: Any) -> None:
+def _(self: Tensor, mat1: Tensor, mat2: Tensor, **options: object) -> None:
     given = [*mat1.shape[:1], *mat2.shape[1:]]
     _refuse(not _expands(self.shape, given), f"a tensor of the size {list(self.shape)} cannot be expanded to {given}")
 
 
 @checks(_aten._softmax_backward_data.default, _aten._log_softmax_backward_data.default)
-def _(grad_output: Tensor, output: Tensor, *options: Any) -> None:
+def _(grad_output: Tensor, output: Tensor, *options: object) -> None:
     _refuse(_differ(grad_output.shape, output.shape),
             f"a gradient of {list(grad_output.shape)}, of an output of {list(output.shape)}")  # fmt: skip
 
@@ -83,20 +83,20 @@ def _(self: Tensor, num_samples: int, replacement: bool = False, *, generator: A
 
 
 @checks(_aten.linalg_lstsq.default)
-def _(self: Tensor, b: Tensor, *options: Any, **named: Any) -> None:
+def _(self: Tensor, b: Tensor, *options: object, **named: object) -> None:
     _refuse(self.dim() < 2, "torch.linalg.lstsq: input must have at least 2 dimensions.")
     _refuse(b.dim() < 1, "torch.linalg.lstsq: other must have at least 1 dimension.")
 
 
 @checks(_aten._histogramdd_bin_edges.default, _aten._histogramdd_from_bin_cts.default)
-def _(self: Tensor, bins: Sequence[int], **options: Any) -> None:
+def _(self: Tensor, bins: Sequence[int], **options: object) -> None:
     _refuse(self.dim() > 0 and _differ([len(bins)], self.shape[-1:]),
             "histogramdd: The size of bins must be equal to the innermost dimension of the input.")  # fmt: skip
     _refuse(any(type(n) is int and n <= 0 for n in bins), f"torch.histogram(): bins must be > 0, but got {bins}")
 
 
 @checks(_aten.histogram.bin_ct)
-def _(self: Tensor, bins: int = 100, **options: Any) -> None:
+def _(self: Tensor, bins: int = 100, **options: object) -> None:
     _refuse(bins <= 0, f"torch.histogram(): bins must be > 0, but got {bins} for dimension 0")
 
 
