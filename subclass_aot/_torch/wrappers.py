@@ -89,7 +89,7 @@ def behind_functionalization(tensor: torch.Tensor) -> torch.Tensor:
     is. Nothing public gives it.
     """
     while torch._is_functional_tensor(tensor):
-        torch._sync(tensor)
+        torch._sync(tensor)  # type: ignore[no-untyped-call]
         tensor = torch._from_functional_tensor(tensor)
     return tensor
 
@@ -257,7 +257,7 @@ def view_as_jagged(
     """
     from torch.nested._internal.nested_tensor import _nt_view_dummy
 
-    view: torch.Tensor = torch._nested_view_from_jagged(  # type: ignore[attr-defined]
+    view: torch.Tensor = torch._nested_view_from_jagged(
         values, offsets, _nt_view_dummy(), lengths, ragged_dim, *known
     )
     return view

@@ -339,7 +339,8 @@ def _(A: Tensor, full_matrices: bool = False, compute_uv: bool = True, *, driver
 @register_meta(_aten._fft_r2c.default)
 def _(self: Tensor, dim: list[int], normalization: int, onesided: bool) -> Tensor:
     if not _on_cpu():
-        return _aten._fft_r2c.default(self, dim, normalization, onesided)
+        found: Tensor = _aten._fft_r2c.default(self, dim, normalization, onesided)
+        return found
     _refuse_unless(self.dtype.is_floating_point, "real numbers")
     result = _unlaid(self, dim[-1], self.shape[dim[-1]] // 2 + 1 if onesided else None, self.dtype.to_complex())
     return _laid_out_by_fft(result, [*_as_in_memory(self, dim[:-1]), dim[-1]], self)  # the last one may be halved
@@ -348,7 +349,8 @@ def _(self: Tensor, dim: list[int], normalization: int, onesided: bool) -> Tenso
 @register_meta(_aten._fft_c2c.default)
 def _(self: Tensor, dim: list[int], normalization: int, forward: bool) -> Tensor:
     if not (dim and _on_cpu()):
-        return _aten._fft_c2c.default(self, dim, normalization, forward)
+        found: Tensor = _aten._fft_c2c.default(self, dim, normalization, forward)
+        return found
     _refuse_unless(self.dtype.is_complex, "complex numbers")
     return _laid_out_by_fft(self.new_empty(self.shape), _as_in_memory(self, dim), self)
 
@@ -357,7 +359,8 @@ def _(self: Tensor, dim: list[int], normalization: int, forward: bool) -> Tensor
 def _(self: Tensor, dim: list[int], normalization: int, last_dim_size: int) -> Tensor:
     """Returns the result of a transform whose last dim is transformed on its own, after the others."""
     if not _on_cpu():
-        return _aten._fft_c2r.default(self, dim, normalization, last_dim_size)
+        found: Tensor = _aten._fft_c2r.default(self, dim, normalization, last_dim_size)
+        return found
     _refuse_unless(self.dtype.is_complex, "complex numbers")
     between = _laid_out_by_fft(self, _as_in_memory(self, dim[:-1]), self)
     return _laid_out_by_fft(_unlaid(self, dim[-1], last_dim_size, self.dtype.to_real()), dim[-1:], between)
