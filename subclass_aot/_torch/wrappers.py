@@ -257,9 +257,7 @@ def view_as_jagged(
     """
     from torch.nested._internal.nested_tensor import _nt_view_dummy
 
-    view: torch.Tensor = torch._nested_view_from_jagged(
-        values, offsets, _nt_view_dummy(), lengths, ragged_dim, *known
-    )
+    view: torch.Tensor = torch._nested_view_from_jagged(values, offsets, _nt_view_dummy(), lengths, ragged_dim, *known)
     return view
 
 
