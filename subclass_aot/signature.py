@@ -204,12 +204,14 @@ class TangentSpec:
         meta: How it is made of leaves. It has slots for symbolic sizes, but the sizes are those of the output.
         specs: The spec of each of its leaves.
         error: Why none must come in: autograd cannot go back from this output, as in eager mode.
+        runs_code: Whether zeros in its place would run code of the program, in backward, that eager mode does not run.
     """
 
     output: OutputDescriptor
     meta: ValueMeta
     specs: tuple[Any, ...]
     error: str | None = None
+    runs_code: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ A result that backward does not go through has no gradient, and zeros of its cla
 class of what they are added to: of `dense * wrapper`, the gradient of `dense` is a wrapper, and what a wrapper and a
 dense tensor add up to says the class. So where an input, its gradient and the gradients that this comes from are not
 all of one class, backward is traced once more for those that did arrive. Where that gives the same classes, zeros do.
+So it is traced where zeros would run a hook or the backward of an `autograd.Function`, which may give anything for
+them.
 
 Note [Compiled when the guard is made]
 ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
@@ -129,7 +131,9 @@ class UnexpectedTangents:
         self._compile = compiler
         self._kinds: list[_Kind] = []
         self._structured = _with_structure(self._signature)
-        self.needed = _not_replaced_by_zeros(self._signature) | self._structured
+        self._running_code = {i for i, tangent in enumerate(self._signature.tangents) if tangent.runs_code}
+        self._refused = _not_replaced_by_zeros(self._signature) | self._structured
+        self.needed = self._refused | self._running_code
         """The tangents for which zeros may not do. See Note [Undefined gradients]."""
 
     @staticmethod
@@ -184,6 +188,8 @@ class UnexpectedTangents:
             pass_on_interruption(error)
             if not any(wrong) and not missing:
                 raise BackwardOutcomeError(_OBJECTS.format(why=first_line(error))) from error
+            if not any(wrong) and present is None and all(tangents[i] is not None for i in self._refused):
+                return None, *results  # as in a file, which has no trace: most code gives zeros for zeros
             if not any(wrong):
                 first = next(i for i in sorted(self.needed) if tangents[i] is None)
                 raise TangentError(_UNDEFINED.format(where=where[first], why=first_line(error))) from error
@@ -215,7 +221,8 @@ class UnexpectedTangents:
             kinds = dict(zip(defined, found, strict=True))
             described = tuple(map(kinds.get, range(len(given))))
             has_effects = self._signature.backward_outcome is not None
-            zeros_do = self._structured.isdisjoint(i for i, tangent in enumerate(given) if tangent is None)
+            exact = self._structured | self._running_code
+            zeros_do = exact.isdisjoint(i for i, tangent in enumerate(given) if tangent is None)
             if not is_other and not has_effects and zeros_do and _same_classes(trace.signature, self._signature):
                 return _Kind(described, None)
             backward = self._backward_of(trace)

@@ -305,6 +305,33 @@ def has_functions(results: Iterable[torch.Tensor]) -> bool:
     return any(isinstance(node, torch.autograd.function.BackwardCFunction) for node in _nodes(results))
 
 
+def running_code(results: Sequence[torch.Tensor]) -> frozenset[int]:
+    """Returns the positions of results that lead to code of the program which not all of them lead to.
+
+    That is the backward of an `autograd.Function`, or a hook. Where such a result has no gradient, eager mode does not
+    run it; and what it gives for zeros may be anything.
+    """
+    if len(results) < 2:
+        return frozenset()
+    mask: dict[Any, int] = {}
+    for i, result in enumerate(results):
+        mask[result.grad_fn] = mask.get(result.grad_fn, 0) | 1 << i
+    found, everything = 0, (1 << len(results)) - 1
+    for node in in_order(results):
+        here = mask[node]
+        if here != everything and _runs_code(node):
+            found |= here
+        for function, _ in node.next_functions:
+            if function is not None:
+                mask[function] = mask.get(function, 0) | here
+    return frozenset(i for i in range(len(results)) if found >> i & 1)
+
+
+def _runs_code(node: Any) -> bool:
+    is_function = isinstance(node, torch.autograd.function.BackwardCFunction)
+    return is_function or _torch.autograd.has_noted_hooks(node) or _torch.autograd.has_hooks_of_node(node)
+
+
 def foreign_leaves(results: Iterable[torch.Tensor], own: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
     """Yields leaves of autograd's graph that `results` depend on and that are not in `own`."""
     known = {id(t) for t in own}

@@ -21,7 +21,7 @@ from subclass_aot.meta import MetaTensor, Replaced
 from subclass_aot.outcome import OlderObjects
 from subclass_aot.outputs import InputLeaf, Value
 from subclass_aot.signature import Part, TangentSpec
-from subclass_aot.trace.autograd_graph import gradients_of
+from subclass_aot.trace.autograd_graph import gradients_of, running_code
 from subclass_aot.trace.backward_outcome import CodeThatRuns, Put, read_put
 from subclass_aot.trace.forward import Forward
 from subclass_aot.trace.inputs import Gradient, TracedInputs, is_graph_value
@@ -45,6 +45,7 @@ class Backward:
         errors: By the positions of tangents that must not come in: why. The function has written what their results
             need, and as in eager mode it is backward that says so.
         parts: The parts that it has, if these are several. `gradients` has of each the first.
+        running_code: The positions of tangents that lead to code of the program which not all of them lead to.
     """
 
     recorder: Recorder
@@ -55,11 +56,12 @@ class Backward:
     put: Put | None = None
     errors: Mapping[int, str] = field(default_factory=dict)
     parts: tuple[Part, ...] = ()
+    running_code: frozenset[int] = frozenset()
 
     @property
     def described_tangents(self) -> tuple[TangentSpec, ...]:
         """What comes in, as the signature has it."""
-        return () if self.tangents is None else self.tangents.described(self.errors)
+        return () if self.tangents is None else self.tangents.described(self.errors, self.running_code)
 
 
 def run_backward(
@@ -91,6 +93,7 @@ def run_backward(
     parts: tuple[tuple[int, ...], ...] = ()
     if in_parts and len(tangents.ends) > 1:
         parts = parts_of(tangents.ends, {before.grad_fn for before in inputs.before})
+    code_of = running_code(tangents.ends) if forward.runs_hooks else frozenset()
     try:
         # The recorder of forward sees none of it, nor what this one does with real tensors it meets on the way.
         with _torch.dispatch.disable_current_modes(), both, Replaced(both, REPLACED), _seen_as_in_eager_mode(tangents):
@@ -118,7 +121,7 @@ def run_backward(
     if put is not None:
         nodes |= put.nodes
     of_parts = _described(inputs, forward, tangents, parts, found) if len(parts) > 1 else ()
-    return Backward(both, tangents, found.first, nodes, mutated_leaves, put, errors, of_parts)
+    return Backward(both, tangents, found.first, nodes, mutated_leaves, put, errors, of_parts, code_of)
 
 
 def _seen_as_in_eager_mode(tangents: Tangents) -> AbstractContextManager[None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,15 +60,16 @@ class Tangents:
         specs = tuple(None if i in given else _spec(x) for i, x in enumerate(leaves))
         return Tangents(descs, kept, plan, specs, given)
 
-    def described(self, errors: Mapping[int, str]) -> tuple[TangentSpec, ...]:
+    def described(self, errors: Mapping[int, str], running_code: Container[int]) -> tuple[TangentSpec, ...]:
         """Returns the description of the tangent of each result.
 
         Args:
             errors: Why none must come in for some, by their positions.
+            running_code: The positions of those that lead to code of the program which not all of them lead to.
         """
         flat_of = self.plan.index_map.flat_of
         return tuple(
-            TangentSpec(output, meta, tuple(self.leaves[s] for s in flat_of(i)), errors.get(i))
+            TangentSpec(output, meta, tuple(self.leaves[s] for s in flat_of(i)), errors.get(i), i in running_code)
             for i, (output, meta) in enumerate(zip(self.outputs, self.plan.metas, strict=True))
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -358,3 +359,57 @@ def test_zeros_of_a_mask_or_of_places_are_no_zeros(name: str, dynamic: bool | No
                 torch.autograd.backward([result], [torch.ones_like(result)])
                 gradients.append(x.grad)
             assert not difference(*gradients)
+
+
+class _Shifted(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return x * 1
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return gradients[0] + 1
+
+
+def _hooked(x: Any) -> Any:
+    y = x * 1
+    y.register_hook(lambda gradient: gradient + 1)
+    return y
+
+
+def _hooked_node(x: Any) -> Any:
+    y = x * 1
+    y.grad_fn.register_prehook(lambda gradients: (gradients[0] + 1,))
+    return y
+
+
+def _normalized(x: Any) -> Any:
+    y = x * 1
+    y.register_hook(lambda gradient: gradient / gradient.norm())
+    return y
+
+
+_CODE: dict[str, Callable[[Any], Any]] = {
+    "a function": _Shifted.apply,
+    "a hook": _hooked,
+    "a hook of a node": _hooked_node,
+    "a hook that divides": _normalized,
+    "a function further on": lambda x: (_Shifted.apply(x * 3) * 2).sin(),
+}
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("name", _CODE)
+@pytest.mark.parametrize("used", [(0,), (1,), (0, 1), (2,), (0, 2)])
+def test_zeros_run_no_code_that_eager_mode_leaves_alone(name: str, used: tuple[int, ...]) -> None:
+    def program(x: Any) -> Any:
+        h = x * x  # saves `x`, so that all results are one part of backward
+        return _CODE[name](h), h * 2, _CODE[name](h) * h
+
+    found = []
+    for function in (program, aot_compile(program)):
+        x = torch.tensor([0.5, 1.0], requires_grad=True)
+        results = function(x)
+        torch.autograd.backward([results[i].sum() for i in used])
+        found.append(x.grad)
+    torch.testing.assert_close(*found)
