@@ -89,7 +89,7 @@ def behind_functionalization(tensor: torch.Tensor) -> torch.Tensor:
     is. Nothing public gives it.
     """
     while torch._is_functional_tensor(tensor):
-        torch._sync(tensor)  # type: ignore[no-untyped-call]
+        torch._sync(tensor)  # type: ignore[attr-defined, no-untyped-call]
         tensor = torch._from_functional_tensor(tensor)
     return tensor
 
