@@ -278,12 +278,13 @@ class _Run:
             return None  # it would run once more than on other ranks
         newly_written = {n for n in recorded.written if n.op == "placeholder" and n not in self._written}
         self._written |= newly_written
-        if all(map(self._can_be_copied_now, newly_written)):
-            self._values |= {node: self._copies([node])[node] for node in newly_written & self._values.keys()}
-        else:  # from the start, with copies of what is written
+        are_copied_now = all(map(self._can_be_copied_now, newly_written))
+        if not are_copied_now:  # from the start, with copies of what is written
             self._values, self._done, self._random = {}, set(), self._start
             self._skipped, self._lost = set(), None
         with _torch.switches.as_recorded(), drawing_from(self._random):
+            if are_copied_now:
+                self._values |= self._copies(newly_written & self._values.keys())
             if not self._values:
                 self._values.update(self._starting_values())
             self._go_on(recorded)

@@ -93,7 +93,7 @@ def infer(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
                     out = _corrections[func](out, *meta_args, **meta_kwargs)
                 elif func not in _rules:
                     out = laid_out(func, meta_args, meta_kwargs, out, casts=device.type == "cpu")
-            except Exception as error:
+            except Exception as error:  # of torch's rule, or of one of ours
                 pass_on_interruption(error)
                 if device.type != "cpu":
                     raise

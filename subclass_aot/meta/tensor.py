@@ -320,12 +320,12 @@ class MetaTensor(torch.Tensor):
         if real is not None:
             return copy.deepcopy(real, memo)
         if getattr(self, "meta_tag", None) is not None:  # in a trace, a copy is computed
-            return self._copied(memo)
+            return self.meta_copied(memo)
         fake: MetaTensor = _rebuild(self.meta_spec, self.requires_grad, isinstance(self, torch.nn.Parameter))
         memo[id(self)] = fake
         return fake
 
-    def _copied(self, memo: dict[int, Any]) -> Any:
+    def meta_copied(self, memo: dict[int, Any]) -> Any:
         """Copies a traced tensor as torch copies one with data; a parameter without its `.grad` and attributes."""
         is_parameter = isinstance(self, torch.nn.Parameter)
         if not self.is_leaf and not is_parameter:

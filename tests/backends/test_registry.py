@@ -21,7 +21,8 @@ from tests.plain_subclasses import Tag
 
 
 def program(x: Any, y: Any) -> Any:
-    return (x.sin() * y).sum(), x @ y
+    z = x.sin()  # which both results need: they go backward together
+    return (z * y).sum(), z @ y
 
 
 def squares(x: Any) -> Any:

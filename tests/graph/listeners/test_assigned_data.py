@@ -209,7 +209,7 @@ def test_refused_by_name(name: str) -> None:
     program, make, reason = REFUSED[name]
     x = make()
     with pytest.raises(MutationError, match=reason):
-        aot_compile(program)(x, counted(4))
+        aot_compile(program, values="refuse")(x, counted(4))
     assert x.shape == (3,)
 
 
