@@ -93,8 +93,8 @@ def check_by_kernel(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any
         return
     places = tuple([asked[name] for name, _ in zip(given, args, strict=False)])
     found = _error_of(func, places, {name: asked[name] for name in kwargs})
-    if found is not None:
-        raise found
+    if found is not None:  # of tensors as they are it may complain of sizes first
+        raise error_of_kernel(func, args, kwargs, found)
 
 
 def error_of_kernel(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception) -> Exception:
@@ -112,11 +112,11 @@ def error_of_kernel(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any
     try:
         if sum(map(_extent, _tensors((*args, *kwargs.values())))) > _MOST_ELEMENTS:
             return error
-        args, kwargs = optree.tree_map(_example, tree, none_is_leaf=True)
+        examples: Any = optree.tree_map(_example, tree, none_is_leaf=True)
     except Exception as other:  # a number that depends on data, or a dtype of which nothing can be made
         pass_on_interruption(other)
         return error
-    return _error_of(func, args, kwargs) or error
+    return _error_of(func, *examples) or error
 
 
 _MOST_ELEMENTS = 1 << 20
@@ -132,7 +132,7 @@ def _error_of(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     try:
         with warnings.catch_warnings(action="ignore"):
             _torch.operators.call_cpu_kernel(func, args, kwargs)
-    except Exception as error:
+    except Exception as error:  # of the kernel
         pass_on_interruption(error)
         return error.with_traceback(None)
     return None
@@ -276,7 +276,8 @@ _OF_FEW_ELEMENTS = _WITH_SIZES | _packets(
 _ALSO_OF_FLOATS = _packets(
     "bitwise_and bitwise_or bitwise_xor bitwise_not bitwise_left_shift bitwise_right_shift gcd lcm"
     " bitwise_and_ bitwise_or_ bitwise_xor_ bitwise_not_ bitwise_left_shift_ bitwise_right_shift_ gcd_ lcm_"
-    " bucketize index_add index_copy index_fill index_reduce index_select _log_softmax mvlgamma _safe_softmax _softmax"
+    " bucketize index_add index_copy index_fill index_put index_reduce index_select _log_softmax mvlgamma"
+    " put _safe_softmax _softmax"
     " sort uniform uniform_"
 )
 """Operators whose kernels refuse floats (as places, too), or dims and numbers that their rules take."""

@@ -58,6 +58,7 @@ class Symbols:
     _are_guarded = True  # for `__del__`, if a handler of a signal raises in `__init__`
 
     def __init__(self, env: object = None) -> None:
+        self._are_guarded = True  # until there is a solver: a signal may come while it is made
         self.env: Any = _torch.symbolic.shape_env() if env is None else env
         self._are_guarded = env is not None
         self.symints: dict[Any, Any] = {}

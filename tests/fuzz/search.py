@@ -21,6 +21,7 @@ from tests.fuzz.effects import DrawnEffects, check_effects, effects
 from tests.fuzz.handlers import DrawnHandler, check_handler, handlers
 from tests.fuzz.last_steps import last_steps
 from tests.fuzz.losses import DrawnLosses, check_losses, losses
+from tests.fuzz.misuse import DrawnMisuse, check_misuse, misuses
 from tests.fuzz.optimizers import DrawnOptimizer, check_optimizer, optimizers
 from tests.fuzz.oracle import check_blocks, check_program
 from tests.fuzz.programs import Program, mode_of, programs
@@ -30,7 +31,17 @@ from tests.fuzz.values import DrawnValues, check_values, values
 
 _PROGRAMS_PER_ROUND = 100  # of one seed for hypothesis; few, so that the end is near when the time is over
 
-Drawn = Program | DrawnOptimizer | DrawnState | DrawnEffects | DrawnValues | DrawnNumbers | DrawnHandler | DrawnLosses
+Drawn = (
+    Program
+    | DrawnOptimizer
+    | DrawnState
+    | DrawnEffects
+    | DrawnValues
+    | DrawnNumbers
+    | DrawnHandler
+    | DrawnLosses
+    | DrawnMisuse
+)
 
 
 class _Other(NamedTuple):
@@ -62,6 +73,9 @@ _OTHERS: dict[type, _Other] = {
     ),  # Dynamo has its own texts
     DrawnHandler: _Other(check_handler, handlers, _IN_WORLD, False),  # which compiles by `aot_compile`
     DrawnLosses: _Other(check_losses, losses, "Each line is one of a program of `v`, in `tests/fuzz/losses.py`."),
+    DrawnMisuse: _Other(
+        check_misuse, misuses, "A program catches what this raises.", False
+    ),  # Dynamo has its own errors
     DrawnNumbers: _Other(check_numbers, numbers, "Each line is one of `_function` in `tests/fuzz/draws.py`.", False),
 }
 

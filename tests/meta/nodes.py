@@ -12,6 +12,7 @@ import torch
 from torch import fx
 
 from subclass_aot import aot_compile
+from subclass_aot._torch.symbolic import example_of
 
 
 class Comparing(fx.Interpreter):
@@ -37,10 +38,15 @@ def leaves(tree: Any) -> list[Any]:
 
 
 def facts(x: Any) -> Any:
-    """What is compared of a result; sizes that only the call knows are anything."""
-    if not isinstance(x, torch.Tensor) or not all(type(n) is int for n in (*x.shape, *x.stride())):
+    """What is compared of a result: symbols have their values in the example; sizes that data decide are anything."""
+    if not isinstance(x, torch.Tensor):
         return None
-    return tuple(x.shape), x.stride() if x.numel() else None, x.dtype, x.storage_offset() if x.numel() else None
+    try:
+        size, stride, (offset,) = (list(map(example_of, each)) for each in (x.shape, x.stride(), [x.storage_offset()]))
+    except TypeError:
+        return None
+    is_empty = 0 in size
+    return size, None if is_empty else stride, x.dtype, None if is_empty else offset
 
 
 def run(
@@ -70,13 +76,23 @@ def runs(program: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, 
 
 
 def wrong_nodes(
-    program: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] = MappingProxyType({})
+    program: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] = MappingProxyType({}),
+    dynamic: bool = False,
 ) -> list[str]:
-    """Compiles a program and calls it, forward and backward, and returns what is wrong of nodes of its graphs."""
+    """Compiles a program and calls it, forward and backward, and returns what is wrong of nodes of its graphs.
+
+    Args:
+        program: It.
+        args: Its arguments.
+        kwargs: Its named arguments.
+        dynamic: Whether sizes are symbols.
+    """
     wrong: list[str] = []
 
     def comparing(graph_module: fx.GraphModule, examples: Any) -> Callable[..., Any]:
         return lambda *inputs: Comparing(graph_module, wrong).run(*inputs)
 
-    run(aot_compile(program, fw_compiler=comparing), args, kwargs)
+    run(aot_compile(program, fw_compiler=comparing, dynamic=dynamic or None), args, kwargs)
     return wrong

@@ -14,7 +14,7 @@ import torch
 from torch.testing._internal.common_methods_invocations import op_db
 
 from subclass_aot import MetaTensor, Spec
-from subclass_aot.errors import DataDependentError, TraceError
+from subclass_aot.errors import DataDependentError, MutationError, TraceError
 from tests.device import DEVICE
 from tests.meta.nodes import runs, wrong_nodes
 from tests.torches import TORCH
@@ -36,12 +36,24 @@ def one(dim: int, layout: str) -> Any:
     return lambda x: LAYOUTS[layout](x.narrow(dim, 0, 1) if x.dim() > dim and x.shape[dim] > 1 else x)
 
 
+def narrowed(x: torch.Tensor) -> torch.Tensor:
+    """A part of a larger tensor, which begins behind its beginning."""
+    return torch.cat([x, x], -1)[..., x.shape[-1] :] if x.dim() else x
+
+
+def expanded(x: torch.Tensor) -> torch.Tensor:
+    """The first dim has one place in memory."""
+    return x[:1].expand(x.shape) if x.dim() and x.numel() else x
+
+
 LAYOUTS: dict[str, Any] = {
     "packed": lambda x: x.contiguous(),
     "transposed": lambda x: x.mT.contiguous().mT if x.dim() > 1 else x,
     "channels last": lambda x: channels_last(x),
     "column-major": lambda x: reversed_dims(reversed_dims(x).contiguous()),
     "steps": lambda x: x.repeat_interleave(2, -1)[..., ::2] if x.dim() else x,
+    "narrowed": lambda x: narrowed(x),
+    "expanded": lambda x: expanded(x),
 }
 ONES = {f"one in dim {dim}, {layout}": one(dim, layout) for dim in range(4) for layout in [*LAYOUTS][:4]}
 # Where torch's shape function refuses what the CPU kernel takes, or a value is read without asking through an operator.
@@ -139,7 +151,13 @@ OF_MEMORY = (
 """Operators whose samples have numbers that fit the sizes, or the memory, of their tensors: no size becomes one."""
 
 
-def check_nodes(layouts: Iterable[str], part: int, dtype: torch.dtype = torch.float32, samples: int = 1) -> None:
+def check_nodes(
+    layouts: Iterable[str],
+    part: int,
+    dtype: torch.dtype = torch.float32,
+    samples: int = 1,
+    dynamic: bool = False,
+) -> None:
     """Compares each node of compiled operators with the kernel: size, stride, offset and dtype.
 
     Args:
@@ -147,6 +165,7 @@ def check_nodes(layouts: Iterable[str], part: int, dtype: torch.dtype = torch.fl
         part: Which operators, of `PARTS` parts.
         dtype: The dtype of the samples.
         samples: How many samples of each operator.
+        dynamic: Whether sizes are symbols.
     """
     found, tried = [], 0
     for op in CHECKED[part::PARTS]:
@@ -166,10 +185,13 @@ def check_nodes(layouts: Iterable[str], part: int, dtype: torch.dtype = torch.fl
             if runs(op.op, args, kwargs):
                 args, kwargs = optree.tree_map(laid_out, tree, none_is_leaf=True)  # some are written
                 try:
-                    wrong = wrong_nodes(op.op, args, kwargs)
+                    wrong = wrong_nodes(op.op, args, kwargs, dynamic)
                 except DataDependentError as error:
                     if str(error.operator) not in SIZES_BY_DATA:
                         raise
+                    continue
+                except MutationError:  # what is written has one place for several elements
+                    assert layout == "expanded"
                     continue
                 found += [f"{op.full_name}, {layout}: {what}" for what in wrong]
                 tried += 1
@@ -191,6 +213,37 @@ def test_nodes_are_as_their_kernels_have_them(part: int) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64, torch.int64])
 def test_nodes_in_all_layouts(dtype: torch.dtype, part: int) -> None:
     in_thread(lambda: check_nodes([*LAYOUTS, *ONES], part, dtype, samples=2))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("part", range(PARTS))
+def test_nodes_with_symbols(part: int) -> None:
+    in_thread(lambda: check_nodes(["transposed", "narrowed", "channels last"], part, dynamic=True))
+
+
+PADS: list[tuple[int, ...]] = [
+    (0, -1, 0, 0), (0, 0, 0, -1), (-1, 2, 0, 0), (2, 0, 0, -1), (0, 0, 0, 0), (0, 0, -1, 0, 0, -1), (0, 0, 0, 0, -1, 2)
+]  # fmt: skip
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("pads", PADS[:2])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_some_padding_of_each_sign(pads: tuple[int, ...], dynamic: bool) -> None:
+    check_padding("transposed", pads, dynamic)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("pads", PADS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_padding_of_each_sign(layout: str, pads: tuple[int, ...], dynamic: bool) -> None:
+    check_padding(layout, pads, dynamic)
+
+
+def check_padding(layout: str, pads: tuple[int, ...], dynamic: bool) -> None:
+    x = LAYOUTS[layout](torch.rand(2, 5, 6, 7)).detach().requires_grad_()
+    assert not wrong_nodes(lambda x: torch.nn.functional.pad(x, pads) * 2, [x], dynamic=dynamic)
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -419,6 +419,12 @@ def _(
     return _laid_out(found, _iterated(0, 1), [noise if training and upper - lower > 1e-6 else x, gradient])
 
 
+@corrects(_aten.expand.default, on_each_device=True)
+def _(found: Tensor, self: Tensor, size: Sequence[Any], *, implicit: bool = False) -> Tensor:
+    """Returns a number expanded with steps of 0, to one place, too; torch's rule for symbols has 1 there."""
+    return found if self.dim() or not found.dim() else found.as_strided(found.shape, [0] * found.dim())
+
+
 @corrects(_aten.glu.default)
 def _(found: Tensor, self: Tensor, dim: int = -1) -> Tensor:
     return _laid_out(found, _iterated(0, 1), self.chunk(2, dim))

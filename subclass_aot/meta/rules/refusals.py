@@ -58,6 +58,12 @@ def _(self: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate
                 f"values of {list(values.shape)} cannot be broadcast to what is indexed, {list(given)}")  # fmt: skip
 
 
+@checks(_aten.put.default, _aten.put_.default)
+def _(self: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> None:
+    _refuse(_differ([source.numel()], [index.numel()]),
+            f"put(): there are {index.numel()} indices, and {source.numel()} of source", IndexError)  # fmt: skip
+
+
 @checks(_aten.addmm.default)
 def _(self: Tensor, mat1: Tensor, mat2: Tensor, **options: object) -> None:
     given = [*mat1.shape[:1], *mat2.shape[1:]]
