@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,13 @@ from tests.doors import DOORS
 
 backends: Any = torch.backends
 x = torch.ones(2)
+
+
+def flag(name: str, value: bool) -> None:
+    """Sets one of cuDNN's, also where torch's own tests, once they are imported, want each in a block."""
+    with getattr(backends, "__allow_nonbracketed_mutation")():  # noqa: B009  # which a class would mangle
+        setattr(backends.cudnn, name, value)
+
 
 SETTINGS: dict[str, tuple[Callable[[], Any], list[Any], Callable[[Any], Any]]] = {
     "torch.get_float32_matmul_precision()": (
@@ -38,12 +46,12 @@ SETTINGS: dict[str, tuple[Callable[[], Any], list[Any], Callable[[Any], Any]]] =
     "torch.backends.cuda.math_sdp_enabled()": (
         lambda: torch.backends.cuda.math_sdp_enabled(), [True, False], backends.cuda.enable_math_sdp),
     "torch.backends.cudnn.enabled": (
-        lambda: torch.backends.cudnn.enabled, [True, False], lambda value: setattr(backends.cudnn, "enabled", value)),
+        lambda: torch.backends.cudnn.enabled, [True, False], lambda value: flag("enabled", value)),
     "torch.backends.cudnn.benchmark": (
         lambda: torch.backends.cudnn.benchmark, [False, True],
-        lambda value: setattr(backends.cudnn, "benchmark", value)),
+        lambda value: flag("benchmark", value)),
     "torch.backends.cudnn.allow_tf32": (
-        lambda: backends.cudnn.allow_tf32, [True, False], lambda value: setattr(backends.cudnn, "allow_tf32", value)),
+        lambda: backends.cudnn.allow_tf32, [True, False], lambda value: flag("allow_tf32", value)),
     "torch.backends.cuda.matmul.allow_tf32": (
         lambda: torch.backends.cuda.matmul.allow_tf32, [False, True],
         lambda value: setattr(backends.cuda.matmul, "allow_tf32", value)),
@@ -63,10 +71,10 @@ SETTINGS: dict[str, tuple[Callable[[], Any], list[Any], Callable[[Any], Any]]] =
 
 @pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
-    before = [(change, read()) for read, _, change in SETTINGS.values()]
-    yield
-    for change, value in before:
-        change(value)
+    with ExitStack() as stack:  # all are put back, whichever fails
+        for read, _, change in SETTINGS.values():
+            stack.callback(change, read())
+        yield
 
 
 @pytest.mark.every_case
@@ -126,7 +134,7 @@ def test_who_reads_none_compares_none() -> None:
     given = torch.rand(2, 3, 4)
     compiled(given)
     assert "setting" not in compiled.source
-    backends.cudnn.enabled = False
+    flag("enabled", False)
     compiled(given)
     assert not compiled.recompiles
 
