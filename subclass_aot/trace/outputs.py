@@ -351,7 +351,8 @@ class OutputReader:
 
         Where rows of jagged tensors begin and end is a value, which they have only if the view cannot be made without.
         """
-        made = Remade(_blank(base))
+        with _torch.dispatch.disable_current_modes(), torch.no_grad():  # in which constructors of classes run
+            made = Remade(_blank(base))
         try:
             return made, made.view(again)
         except Exception as error:

@@ -17,7 +17,7 @@ PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "a tuple": lambda n: torch.tensor((n, n), device="cpu") + 1,
     "an index": lambda n: torch.tensor([n, 1]) + 1,
     "a list in a list": lambda n: torch.tensor([[n], [2.0]]) + 1,
-    "a leaf": lambda n: torch.tensor(n, requires_grad=True) * 2,
+    "a leaf": lambda n: torch.tensor(n, requires_grad=True).detach() * 2,
 }
 
 
