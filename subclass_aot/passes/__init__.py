@@ -4,7 +4,6 @@ from subclass_aot.passes.cleanup import cleaned as cleaned
 from subclass_aot.passes.graphs import copied_graph as copied_graph
 from subclass_aot.passes.graphs import take_any_strides as take_any_strides
 from subclass_aot.passes.nodes import communicates as communicates
-from subclass_aot.passes.nodes import copied_node as copied_node
 from subclass_aot.passes.nodes import draws as draws
 from subclass_aot.passes.nodes import is_backward as is_backward
 from subclass_aot.passes.nodes import is_symint as is_symint
@@ -15,3 +14,4 @@ from subclass_aot.passes.once import RemovedOnce as RemovedOnce
 from subclass_aot.passes.partition import backward_from as backward_from
 from subclass_aot.passes.partition import default_partition as default_partition
 from subclass_aot.passes.parts import part_of_graph as part_of_graph
+from subclass_aot.passes.symbol_inputs import shows_symbols as shows_symbols

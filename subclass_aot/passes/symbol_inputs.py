@@ -51,6 +51,26 @@ def save_symbols(forward: fx.Graph, backward: fx.Graph) -> None:
             backward.placeholder(node.name).meta = dict(node.meta)
 
 
+def shows_symbols(given: Iterable[fx.Node], group: Iterable[fx.Node], before: Iterable[fx.Node]) -> list[fx.Node]:
+    """Returns what a part of a graph has to be given beside its inputs, so that each symbol can be read off one.
+
+    Args:
+        given: Its inputs.
+        group: Its nodes.
+        before: The nodes of the whole graph up to it.
+    """
+    known = {symbol for node in given for symbol, _ in _plain(node)}
+    inside = (number for node in (*given, *group) for number in _numbers(node))
+    missing = {symbol for number in inside for symbol in _expression(number).free_symbols} - known
+    found: list[fx.Node] = []
+    for node in before if missing else ():
+        shown = missing.intersection(symbol for symbol, _ in _plain(node))
+        if shown:
+            missing -= shown
+            found.append(node)
+    return found
+
+
 def _numbers(node: fx.Node) -> Iterable[Any]:
     """Yields the symbolic numbers that an input is, or that describe it."""
     value = node.meta.get("val")
@@ -63,6 +83,8 @@ def _numbers(node: fx.Node) -> Iterable[Any]:
 def _plain(node: fx.Node) -> Iterable[tuple[Any, int]]:
     """Yields the symbols that can be read off an input, each with the dimension whose size it is."""
     value = node.meta.get("val")
+    if isinstance(value, tuple | list):
+        return
     sizes = value.shape if isinstance(value, torch.Tensor) else (value,)
     for dim, size in enumerate(sizes):
         if is_symbolic(size) and _expression(size).is_Symbol:

@@ -8,6 +8,7 @@ value), and the graph is compiled in parts, with the checks between them.
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,7 +24,7 @@ from subclass_aot.descriptors import Intermediate, LookedAt, Number, OutputDescr
 from subclass_aot.graph import DRAW_ELSEWHERE, Look, generators
 from subclass_aot.objects import same_constant
 from subclass_aot.operators import effects_of, runs_once
-from subclass_aot.passes import draws, is_symint
+from subclass_aot.passes import draws, is_symint, shows_symbols
 from subclass_aot.signature import JointSignature
 from subclass_aot.symbols import RuntimeAssert
 
@@ -211,14 +212,15 @@ def _in_parts(backend: Backend, graph: fx.GraphModule) -> BoxedFunction:
     steps: list[tuple[list[str], BoxedFunction | fx.Node, list[str]]] = []
     groups = list(_groups(graph.graph))
     output = graph.graph.output_node()
+    needs = [_needs(graph.graph, group) for group in groups]
     for i, group in enumerate(groups):
-        later = {n for g in groups[i + 1 :] for node in g for n in node.all_input_nodes} | set(output.all_input_nodes)
+        later = {n for needed in needs[i + 1 :] for n in needed} | set(output.all_input_nodes)
         if _is_check(group[0]):
             for check in group:
                 steps.append(([n.name for n in check.all_input_nodes], check, []))
             continue
         made = [n for n in group if n in later]
-        part = _part(graph, group, made)
+        part = _part(graph, group, needs[i], made)
         as_it_is = _runs_as_it_is(group[0]) or all(n.target is _aten.copy_.default for n in group)
         run = compiled(BACKENDS["eager"] if as_it_is else backend, part, example_inputs(part), False)
         names = [n.name for n in part.graph.nodes if n.op == "placeholder"]
@@ -275,12 +277,22 @@ def _with_items(node: fx.Node) -> Iterator[fx.Node]:
             yield from _with_items(user)
 
 
-def _part(graph: fx.GraphModule, group: Sequence[fx.Node], made: Sequence[fx.Node]) -> fx.GraphModule:
-    """Returns some nodes of a graph as one of their own, which gives `made`."""
+def _needs(graph: fx.Graph, group: Sequence[fx.Node]) -> list[fx.Node]:
+    """Returns what a part of a graph is given: what it reads, and for a compiler what its sizes are read off."""
     inside = set(group)
+    given = dict.fromkeys(n for node in group for n in node.all_input_nodes if n not in inside)
+    if _is_check(group[0]) or _runs_as_it_is(group[0]):
+        return [*given]
+    before = itertools.takewhile(lambda node: node is not group[0], graph.nodes)
+    return [*given, *shows_symbols(given, group, before)]
+
+
+def _part(
+    graph: fx.GraphModule, group: Sequence[fx.Node], given: Sequence[fx.Node], made: Sequence[fx.Node]
+) -> fx.GraphModule:
+    """Returns some nodes of a graph as one of their own, which takes `given` and gives `made`."""
     part = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
-    given = dict.fromkeys(n for node in group for n in node.all_input_nodes if n not in inside)
     static = []
     for i, node in enumerate(given):
         copy = copies[node] = part.placeholder(node.name)
