@@ -211,7 +211,7 @@ def _extent(x: Tensor) -> int:
     return 1 + example_of(x.storage_offset()) + sum(steps)
 
 
-def _example(x: Any) -> Any:
+def _example(x: object) -> Any:
     """Returns a tensor of zeros for a tensor, and its value in the example for a symbolic number."""
     example_of = _torch.symbolic.example_of
     if isinstance(x, Tensor):

@@ -77,7 +77,9 @@ def _(grad_output: Tensor, output: Tensor, *options: object) -> None:
 
 
 @checks(_aten.multinomial.default, _aten.multinomial.out)
-def _(self: Tensor, num_samples: int, replacement: bool = False, *, generator: Any = None, out: Any = None) -> None:
+def _(
+    self: Tensor, num_samples: int, replacement: bool = False, *, generator: object = None, out: Tensor | None = None
+) -> None:
     _refuse(not self.dtype.is_floating_point,
             f"multinomial only supports floating-point dtypes for input, got: {self.dtype}")  # fmt: skip
     _refuse(out is not None and out.dtype is not torch.int64, "multinomial expects Long tensor out")
