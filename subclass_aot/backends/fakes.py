@@ -93,7 +93,7 @@ class Fakes:
                 fake = made[id(meta)] = self._fake(val, of, None if memory is None else memory[1])
                 if dict.get(meta, "val") is val:
                     dict.__setitem__(meta, "val", fake)
-                if "unbacked" in meta:
+                if "unbacked" in meta and self._solver is not None:  # else all numbers are known by now
                     meta["unbacked_bindings"] = _torch.symbolic.bindings_of(self._solver, meta["unbacked"], fake)
         for meta in (*self._placeholders, *(meta for meta, _, _ in unread)):
             meta.fakes = None

@@ -320,3 +320,14 @@ def test_inductor_may_be_such_a_compiler(door: str) -> None:
         results = program(w, x), run(w, x)
         torch.testing.assert_close(*results)
         torch.testing.assert_close(*[torch.autograd.grad(y[0].sum() + y[1].prod(), (w, x)) for y in results])
+
+
+def test_sizes_by_data_that_are_known_by_now() -> None:
+    """A mask of constants: no number of the graph is a symbol any more."""
+
+    def compiler(graph_module: fx.GraphModule, examples: Any) -> Any:
+        return graph_module.forward
+
+    x = torch.rand(3, requires_grad=True)
+    compiled = sa.aot_compile(torch.combinations, fw_compiler=compiler, dynamic=True)
+    assert torch.equal(compiled(x), torch.combinations(x))

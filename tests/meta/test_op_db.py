@@ -241,6 +241,19 @@ def test_padding_of_each_sign(layout: str, pads: tuple[int, ...], dynamic: bool)
     check_padding(layout, pads, dynamic)
 
 
+@pytest.mark.parametrize("dims", [(0, 2, 1), (1, 2, 0)])
+@pytest.mark.parametrize("wanted", [4, 6, 8])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_padding_to_a_size(dims: tuple[int, ...], wanted: int, dynamic: bool) -> None:
+    """The sign of a padding that is a symbol is that of the call."""
+    x = torch.rand([(5, 7, 6)[dims.index(d)] for d in range(3)]).permute(dims).detach().requires_grad_()
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.pad(x, (0, wanted - x.shape[2])).reshape(x.shape[0], -1) * 2
+
+    assert not wrong_nodes(program, [x], dynamic=dynamic)
+
+
 def check_padding(layout: str, pads: tuple[int, ...], dynamic: bool) -> None:
     x = LAYOUTS[layout](torch.rand(2, 5, 6, 7)).detach().requires_grad_()
     assert not wrong_nodes(lambda x: torch.nn.functional.pad(x, pads) * 2, [x], dynamic=dynamic)

@@ -425,6 +425,24 @@ def _(found: Tensor, self: Tensor, size: Sequence[Any], *, implicit: bool = Fals
     return found if self.dim() or not found.dim() else found.as_strided(found.shape, [0] * found.dim())
 
 
+@corrects(_aten.constant_pad_nd.default, on_each_device=True)
+def _(found: Tensor, self: Tensor, pad: Sequence[Any], value: Any = 0) -> Tensor:
+    """Returns the result, a clone of a part where nothing is added in any dim; torch's rule for symbols wants less."""
+    if not all(_is_cut(p) for p in pad):
+        return found
+    part = self.as_strided(found.shape, self.stride())
+    try:
+        return part.new_empty_strided(part.shape, strides.preserved(part))
+    except strides.Unknown:
+        return part.clone()  # torch's own asks what it must know
+
+
+def _is_cut(pad: Any) -> bool:
+    if isinstance(pad, torch.SymInt) and not _torch.symbolic.has_example(pad):
+        return _torch.symbolic.statically_known_true(pad <= 0)
+    return bool(pad <= 0)
+
+
 @corrects(_aten.glu.default)
 def _(found: Tensor, self: Tensor, dim: int = -1) -> Tensor:
     return _laid_out(found, _iterated(0, 1), self.chunk(2, dim))
