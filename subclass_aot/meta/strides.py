@@ -116,6 +116,35 @@ def sorted_dims(shape: Sequence[Number], strides: Sequence[Sequence[Number]]) ->
     return dims[::-1]
 
 
+def viewed(x: Tensor, shape: Sequence[Number]) -> Strides | None:
+    """Computes the strides of `x` viewed with other sizes, as kernels do: dims of one place, too. None without a view.
+
+    Args:
+        x: A tensor with elements.
+        shape: The sizes.
+
+    Raises:
+        Unknown: They are symbolic, and nobody can tell.
+    """
+    found: list[Number] = [0] * len(shape)
+    at = len(shape) - 1
+    elements: Number = 1
+    taken: Number = 1
+    step: Number = x.stride(-1) if x.dim() else 1  # of the innermost of dims that lie in one another
+    for dim in reversed(range(x.dim())):
+        elements = elements * x.shape[dim]
+        if dim > 0 and (same(x.shape[dim - 1], 1) or same(x.stride(dim - 1), elements * step)):
+            continue
+        while at >= 0 and (same(shape[at], 1) or not same(taken, elements)):
+            found[at] = taken * step
+            taken, at = taken * shape[at], at - 1
+        if not same(taken, elements):
+            return None
+        elements = taken = 1
+        step = x.stride(max(dim - 1, 0))
+    return tuple(found) if at < 0 else None
+
+
 class Unknown(Exception):
     """Raised where it is unknown how symbolic numbers compare."""
 

@@ -1,7 +1,8 @@
 """Views of another size, where sizes are symbols.
 
 Torch's own shape function for these compares the strides of neighbours, and passes over one where a size is 1: it gives
-views that there are not. The kernel compares those on both sides of a one.
+views that there are not. The kernel compares those on both sides of a one. Nor has it the kernel's steps along dims of
+one place.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot._torch.operators import Operator
+from subclass_aot.meta import strides
 from subclass_aot.meta.infer import register_meta
 from subclass_aot.symbols import current_symbols, is_symbolic
 
@@ -34,15 +36,20 @@ def _viewed(func: Operator) -> Callable[..., Any]:
         given: tuple[Any, ...] = (*self.shape, *self.stride(), *size)
         if current_symbols() is None and not any(map(is_symbolic, given)):
             return func(self, size)
-        between = range(1, self.dim() - 1)
+        whole, between = self, range(1, self.dim() - 1)
         ones = [i for i in between if _likely(self.shape[i]) == 1 and _torch.symbolic.is_true_here(self.shape[i] == 1)]
         kept = [i for i in range(self.dim()) if i not in ones]
         if ones:
             self = self.as_strided([self.shape[i] for i in kept], [self.stride(i) for i in kept])
         try:
-            return func(self, size)
+            result = func(self, size)
         except ValueError:  # the words of the kernel
             raise RuntimeError(_NOT_ONE_VIEW) from None
+        try:
+            found = strides.viewed(whole, result.shape)
+        except strides.Unknown:
+            found = None
+        return result if found is None else result.as_strided(result.shape, found)
 
     return rule
 
