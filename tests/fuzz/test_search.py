@@ -16,6 +16,7 @@ def _few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "_PROGRAMS_PER_ROUND", 20)
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a signal while Python frees an object
 def test_none_wrong(capsys: pytest.CaptureFixture[str]) -> None:
     assert search.fuzz(0, 3) == 0
     assert "20 programs, none wrong (seed 3)" in capsys.readouterr().out
