@@ -7,7 +7,6 @@ these words are those of other devices.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
