@@ -284,7 +284,7 @@ class _Fakes(fx.Interpreter):
         val = node.meta.get("val")
         if node.op == "call_function" and node.meta.get("unbacked"):  # run again, the operator would make other numbers
             val = _with_fakes(val, self.mode)
-            if self.solver is not None:  # else all of them turned out to be known
+            if self.solver is not None:  # else all of them are known by now
                 node.meta["unbacked_bindings"] = _torch.symbolic.bindings_of(self.solver, node.meta["unbacked"], val)
         elif node.op == "placeholder" or not is_symbolic(val):
             with self.mode:

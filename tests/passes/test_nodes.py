@@ -8,8 +8,8 @@ import torch
 from torch import fx
 
 from subclass_aot import trace_joint
-from subclass_aot.passes import copied_node, draws, is_backward, is_symint, must_run
-from subclass_aot.passes.nodes import has_no_result
+from subclass_aot.passes import draws, is_backward, is_symint, must_run
+from subclass_aot.passes.nodes import copied_node, has_no_result
 from subclass_aot.sizes import mark_dynamic
 
 
