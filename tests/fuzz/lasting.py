@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from hypothesis import strategies as st
 from torch import nn
 
 import subclass_aot as sa
@@ -87,22 +89,43 @@ class Model(nn.Module):
         return x
 
 
-def check_seed(seed: int, door: Door = sa.aot_compile) -> None:
-    """Checks a random program, called several times, in training and inference, at changing sizes.
+@dataclasses.dataclass(frozen=True)
+class DrawnLasting:
+    """A program, and how it is called: the rows, whether gradients are wanted, and the number of threads."""
 
-    Args:
-        seed: Says which.
-        door: By which door.
-    """
+    steps: tuple[str, ...]
+    calls: tuple[tuple[int, bool, int], ...]
+
+
+@st.composite
+def lasting(draw: st.DrawFn) -> DrawnLasting:
+    """Draws programs that are called several times, in training and inference, at changing sizes."""
+    steps = draw(st.lists(st.sampled_from(list(STEPS)), min_size=1, max_size=4, unique=True))
+    calls = st.tuples(st.integers(2, 4), st.booleans(), st.integers(1, 2))
+    return DrawnLasting(tuple(steps), tuple(draw(st.lists(calls, min_size=2, max_size=5))))
+
+
+def seeded(seed: int) -> DrawnLasting:
+    """Returns one of them by a number."""
     draw = random.Random(seed)
     steps = draw.sample(list(STEPS), draw.randint(1, 4))
     calls = [(draw.randint(2, 4), draw.random() < 0.7, draw.randint(1, 2)) for _ in range(draw.randint(2, 5))]
+    return DrawnLasting(tuple(steps), tuple(calls))
+
+
+def check_lasting(drawn: DrawnLasting, door: Door = sa.aot_compile) -> None:
+    """Compares a program with eager mode.
+
+    Args:
+        drawn: The program.
+        door: By which door.
+    """
 
     def run(door: Door) -> Any:
-        model = Model(steps)
+        model = Model([*drawn.steps])
         function, results, threads = door(model), [], torch.get_num_threads()
         try:
-            for rows, grad, count in calls:
+            for rows, grad, count in drawn.calls:
                 torch.set_num_threads(count)
                 with torch.set_grad_enabled(grad):
                     results.append(function(torch.arange(rows * 2.0).view(rows, 2) / 8 - 0.25))

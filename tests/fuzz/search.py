@@ -20,6 +20,7 @@ from tests.fuzz.draws import DrawnNumbers, check_numbers, numbers
 from tests.fuzz.effects import DrawnEffects, check_effects, effects
 from tests.fuzz.handlers import DrawnHandler, check_handler, handlers
 from tests.fuzz.last_steps import last_steps
+from tests.fuzz.lasting import DrawnLasting, check_lasting, lasting
 from tests.fuzz.losses import DrawnLosses, check_losses, losses
 from tests.fuzz.misuse import DrawnMisuse, check_misuse, misuses
 from tests.fuzz.optimizers import DrawnOptimizer, check_optimizer, optimizers
@@ -41,6 +42,7 @@ Drawn = (
     | DrawnHandler
     | DrawnLosses
     | DrawnMisuse
+    | DrawnLasting
 )
 
 
@@ -73,6 +75,7 @@ _OTHERS: dict[type, _Other] = {
     ),  # Dynamo has its own texts
     DrawnHandler: _Other(check_handler, handlers, _IN_WORLD, False),  # which compiles by `aot_compile`
     DrawnLosses: _Other(check_losses, losses, "Each line is one of a program of `v`, in `tests/fuzz/losses.py`."),
+    DrawnLasting: _Other(check_lasting, lasting, "Each step is one of `STEPS` in `tests/fuzz/lasting.py`.", False),
     DrawnMisuse: _Other(
         check_misuse, misuses, "A program catches what this raises.", False
     ),  # Dynamo has its own errors

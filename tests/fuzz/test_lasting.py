@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from tests.fuzz.lasting import check_seed
+from tests.fuzz.lasting import check_lasting, seeded
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_random_programs(seed: int) -> None:
-    check_seed(seed)
+    check_lasting(seeded(seed))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(4, 100))
 def test_more_of_them(seed: int) -> None:
-    check_seed(seed)
+    check_lasting(seeded(seed))
