@@ -46,9 +46,9 @@ def test_kinds_belong_to_the_results_at_their_positions() -> None:
 
 
 def test_the_signature_has_what_comes_in_and_why_it_must_not() -> None:
-    first, second = of({0: None, 1: None}).described({1: "it was written"})
-    assert (first.output, len(first.specs), first.error) == (FIRST, 2, None)
-    assert (second.output, len(second.specs), second.error) == (SECOND, 1, "it was written")
+    first, second = of({0: None, 1: None}).described({1: "it was written"}, {0})
+    assert (first.output, len(first.specs), first.error, first.runs_code) == (FIRST, 2, None, True)
+    assert (second.output, len(second.specs), second.error, second.runs_code) == (SECOND, 1, "it was written", False)
 
 
 def test_each_tensor_has_a_placeholder() -> None:
