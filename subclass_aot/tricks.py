@@ -88,8 +88,8 @@ TRICKS: Final = (
     Trick(
         "attributes of classes",
         ("runtime/reads.py", "tables/of_thread.py", "missing.py", "call/undone.py"),
-        "puts descriptors on classes in a trace, so that other threads find a model as it is and reads are noted; gives "
-        "a module its class back where a trace fails",
+        "puts descriptors on classes in a trace, so that other threads find a model as it is and reads are noted; "
+        "gives a module its class back where a trace fails",
     ),
     Trick(
         "functions of torch",
