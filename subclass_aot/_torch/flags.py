@@ -81,24 +81,28 @@ def _note(setting: str) -> None:
 
 @functools.cache
 def _places() -> tuple[tuple[Any, str, Callable[..., Any]], ...]:
-    functions = [(owner, name, _function(getattr(owner, name), text)) for owner, name, text in _functions()]
+    functions = [(owner, name, _function(original, text)) for owner, name, text, original in _functions()]
     return (*functions, *((cls, name, _property(vars(cls)[name])) for cls, name in _PROPERTIES))
 
 
 @functools.cache
 def by_function() -> dict[int, str]:
     """Returns what the functions read that take no arguments, by their ids: a program may have one by another name."""
-    return {id(getattr(owner, name)): f"{text}()" for owner, name, text in _functions() if name not in _WITH_ARGUMENTS}
+    return {id(original): f"{text}()" for _, name, text, original in _functions() if name not in _WITH_ARGUMENTS}
 
 
 @functools.cache
-def _functions() -> tuple[tuple[Any, str, str], ...]:
+def _functions() -> tuple[tuple[Any, str, str, Any], ...]:
+    """Returns the functions that are there: the module, the name, how programs write it, and the function itself.
+
+    It is called before any is replaced.
+    """
     found = []
     for text in _FUNCTIONS:
         path, _, name = text.rpartition(".")
         owner = sys.modules.get(path)
         if owner is not None and name in vars(owner):
-            found.append((owner, name, text))
+            found.append((owner, name, text, vars(owner)[name]))
     return tuple(found)
 
 

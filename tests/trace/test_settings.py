@@ -31,6 +31,15 @@ def test_what_the_program_reads() -> None:
     assert len(found) == 7
 
 
+def test_torchs_functions_are_those_that_stand_there_outside() -> None:
+    """Whatever is asked first, while others stand in their places."""
+    before = torch.get_num_threads
+    for cached in (_torch.flags.by_function, _torch.flags._functions, _torch.flags._places):
+        cached.cache_clear()
+    with settings_noted():
+        assert _torch.flags.by_function()[id(before)] == "torch.get_num_threads()"
+
+
 def test_an_error_ends_it() -> None:
     before = torch.get_num_threads
     with pytest.raises(ZeroDivisionError), settings_noted():
