@@ -170,6 +170,7 @@ def test_random_alarms_that_save() -> None:
         assert saved["linear.weight"].equal(net.linear.weight)
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a signal while Python frees an object
 def test_a_timer_that_rings_all_the_time_does_not_keep_it_from_its_end() -> None:
     count = 0
 

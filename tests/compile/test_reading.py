@@ -18,6 +18,7 @@ AS_IN_EAGER = {
     "compiled function, compiled", "tolist", "numpy", "numpy of a gradient's tensor", "asarray", "a function of numpy",
     "memoryview", "numpy in forward", "numpy in a hook on saved tensors", "a number in a text", "in",
     "block mask", "block mask, compiled", "flex attention", "operators of torchscript",
+    "storage", "set_", "torch.tensor of numbers",
 }  # fmt: skip
 OTHER_ERRORS = {
     "custom operator without a rule": "ShapeRuleError",

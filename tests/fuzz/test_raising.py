@@ -12,7 +12,7 @@ from tests.fuzz.raising import DOES, RAISES, WHEN, check_raising, raises
 from tests.fuzz.state import Call, DrawnState
 
 
-@settings(max_examples=30, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 @given(raises())
 def test_state_after_an_error_is_eagers(drawn: DrawnState) -> None:
     check_raising(drawn)

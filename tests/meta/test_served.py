@@ -227,6 +227,15 @@ def test_each_program_agrees(name: str, within: str) -> None:
     agree(run)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _only_what_is_new_is_collected() -> Iterator[None]:
+    """Each collection would go through all that other tests have left."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 def listened(program: Program) -> list[Any]:
     with Log() as log:
         program()
