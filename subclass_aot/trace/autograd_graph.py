@@ -313,18 +313,27 @@ def running_code(results: Sequence[torch.Tensor]) -> frozenset[int]:
     """
     if len(results) < 2:
         return frozenset()
-    mask: dict[Any, int] = {}
-    for i, result in enumerate(results):
-        mask[result.grad_fn] = mask.get(result.grad_fn, 0) | 1 << i
     found, everything = 0, (1 << len(results)) - 1
-    for node in in_order(results):
-        here = mask[node]
+    for node, here in led_to(results):
         if here != everything and _runs_code(node):
             found |= here
+    return frozenset(i for i in range(len(results)) if found >> i & 1)
+
+
+def led_to(results: Sequence[torch.Tensor]) -> Iterator[tuple[Any, int]]:
+    """Yields the gradient functions that results lead to, each before those that it leads to.
+
+    With each come the positions of the results that lead to it, as bits.
+    """
+    bits: dict[Any, int] = {}
+    for i, result in enumerate(results):
+        bits[result.grad_fn] = bits.get(result.grad_fn, 0) | 1 << i
+    for node in in_order(results):
+        here = bits[node]
+        yield node, here
         for function, _ in node.next_functions:
             if function is not None:
-                mask[function] = mask.get(function, 0) | here
-    return frozenset(i for i in range(len(results)) if found >> i & 1)
+                bits[function] = bits.get(function, 0) | here
 
 
 def _runs_code(node: Any) -> bool:

@@ -23,7 +23,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.graph import Recorder
 from subclass_aot.passes import draws, is_backward, must_run
-from subclass_aot.trace.autograd_graph import hides_what_it_reaches, in_order
+from subclass_aot.trace.autograd_graph import hides_what_it_reaches, led_to
 
 _MOST = 16
 
@@ -36,21 +36,14 @@ def parts_of(results: Sequence[torch.Tensor], starts: Collection[Any]) -> tuple[
         starts: The nodes that stand for the histories of inputs: results share these as they share inputs.
     """
     whole = (tuple(range(len(results))),)
-    reached_by: dict[Any, int] = {}
-    for i, result in enumerate(results):
-        reached_by[result.grad_fn] = reached_by.get(result.grad_fn, 0) | 1 << i
     found = _Sets(len(results))
-    for node in in_order(results):
+    for node, here in led_to(results):
         if hides_what_it_reaches(node):
             return whole
-        here = reached_by[node]
         if here & (here - 1) and node not in starts and _joins(node):
             found.join(here)
             if found.count == 1:
                 return whole
-        for function, _ in node.next_functions:
-            if function is not None:
-                reached_by[function] = reached_by.get(function, 0) | here
     return found.members() if found.count <= _MOST else whole
 
 
