@@ -355,7 +355,7 @@ class OutputReader:
             made = Remade(_blank(base))
         try:
             return made, made.view(again)
-        except Exception as error:
+        except Exception as error:  # of torch, which reads where rows begin
             pass_on_interruption(error)
             if not _torch.wrappers.is_jagged(type(base)) and not made.beside:
                 raise

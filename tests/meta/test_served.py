@@ -20,6 +20,8 @@ from subclass_aot import _native, hooks
 from subclass_aot.meta import Listener, MetaTensor, Operation, Storage, infer, register_meta, served
 from subclass_aot.meta.served import effects_for_kernel, hits, served_in_python
 
+pytestmark = pytest.mark.usefixtures("small_heap")
+
 aten = torch.ops.aten
 Program = Callable[[], Any]
 native = pytest.mark.skipif(hooks.leaves is None, reason="the accelerator is optional: without it there is only Python")
@@ -225,15 +227,6 @@ def test_each_program_agrees(name: str, within: str) -> None:
             return PROGRAMS[name]()
 
     agree(run)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _only_what_is_new_is_collected() -> Iterator[None]:
-    """Each collection would go through all that other tests have left."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 def listened(program: Program) -> list[Any]:
