@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -131,6 +132,31 @@ def has_static_address(tensor: torch.Tensor) -> bool:
     There is no public query.
     """
     return getattr(tensor, "_dynamo_static_input_type", None) is not None
+
+
+@functools.cache
+def _mark_of_results() -> str:
+    """Returns the name of the attribute in which AOTAutograd notes on a result of a graph which dims were symbols.
+
+    Dynamo reads it where the result comes into another graph, and has symbols there, too; it guards nothing of it.
+    Torches without it have another for that, which `torch._dynamo.maybe_mark_dynamic` sets. When both go: nothing is
+    noted, and the next graph is compiled for a size before it is compiled for all.
+    """
+    from torch._functorch._aot_autograd import runtime_wrappers
+
+    is_there = hasattr(runtime_wrappers, "mark_dynamo_propagated_dynamic_indices")
+    return "_dynamo_propagated_dynamic_indices" if is_there else "_dynamo_weak_dynamic_indices"
+
+
+def mark_result(tensor: torch.Tensor, dims: frozenset[int]) -> None:
+    """Notes on a result of a graph which dims were symbols, beside those that are noted already."""
+    name = _mark_of_results()
+    setattr(tensor, name, {*getattr(tensor, name, ()), *dims})
+
+
+def dims_marked_in(tensor: torch.Tensor) -> frozenset[int]:
+    """Returns the dims that `mark_result`, or AOTAutograd, has noted on a tensor."""
+    return frozenset(getattr(tensor, _mark_of_results(), ()))
 
 
 not_by_dynamo: Any = torch._disable_dynamo  # type: ignore[attr-defined]

@@ -27,6 +27,7 @@ from subclass_aot.backends import inductor
 from subclass_aot.call import Arguments
 from subclass_aot.compile import CompiledFunction
 from subclass_aot.dynamo.captured import Captured, nothing
+from subclass_aot.dynamo.marks import with_marks
 from subclass_aot.dynamo.operators import as_called, assign_data
 from subclass_aot.errors import DataDependentError, SubclassAotError
 from subclass_aot.facts import Scope, global_state, relations_of
@@ -86,7 +87,21 @@ def backend(
         from subclass_aot.dynamo.precompiled import precompiled  # which brings Dynamo
 
         return precompiled(Captured.of(gm, example_inputs), example_inputs, chosen, is_seen)
-    later: Callable[..., Any] = CompiledFunction(gm, chosen)
+    return with_marks(_function(gm, example_inputs, chosen, is_seen), gm)
+
+
+def _function(
+    gm: fx.GraphModule, example_inputs: Sequence[object], options: Options, is_seen: bool
+) -> Callable[..., Any]:
+    """Returns a function of the inputs: what was compiled, and what takes over where that does not fit.
+
+    Args:
+        gm: The graph.
+        example_inputs: The tensors of the call, and numbers.
+        options: What to compile with.
+        is_seen: Whether classes see functions of torch while it runs.
+    """
+    later: Callable[..., Any] = CompiledFunction(gm, options)
     if not is_seen:  # what the functions of classes do is in the graph
         later = _unseen_by_classes(later)
     if any(isinstance(x, torch.Tensor) and _torch.wrappers.is_jagged_or_lazy(x) for x in example_inputs):
@@ -98,7 +113,7 @@ def backend(
         return later
     try:
         with _torch.plain_subclasses.without_torch_function():
-            compiled = _compile(captured, example_inputs, chosen)
+            compiled = _compile(captured, example_inputs, options)
     except (Retrace, DataDependentError):  # with the gradients of inputs, or for the values of each call
         return later
     except Exception as error:  # of the function's, or of the compiler's

@@ -20,6 +20,7 @@ from subclass_aot.sizes import symbols_of
 from subclass_aot.symbols import is_symbolic
 
 _EXAMPLE = "example_value"
+"""Where nodes of Dynamo's have what it computed without data."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,6 +114,13 @@ class Captured:
             size = given[i].shape[0]
             given[i] = -size if i in self.inputs.negated else size
         return WithLines(self.graph_module).run(*given)
+
+
+def examples_of_results(gm: fx.GraphModule) -> list[Any]:
+    """Returns what Dynamo computed of the results of a graph: tensors and numbers with its symbols, None for others."""
+    results = gm.graph.output_node().args[0]
+    listed = results if isinstance(results, tuple | list) else ()
+    return [x.meta.get(_EXAMPLE) if isinstance(x, fx.Node) else None for x in listed]
 
 
 def nothing(*tensors: torch.Tensor) -> None:
