@@ -274,6 +274,7 @@ class JointSignature:
         parts: The parts of backward, if there are several. A gradient of `inputs` and `made_leaves` is that of the
             first part which gives one.
         ends: The results that a part begins at, if this is the signature of one: see `of_part`.
+        symbolic_dims: Which dims of results are symbols, by the position of each result that has any and is no input.
     """
 
     # More than ten attributes: this is all that the stages after the trace know of it, in one place.
@@ -292,6 +293,7 @@ class JointSignature:
     backward_outcome: BackwardOutcome | None = None
     parts: tuple[Part, ...] = ()
     ends: tuple[OutputDescriptor, ...] | None = None
+    symbolic_dims: tuple[tuple[int, tuple[int, ...]], ...] = ()
 
     def of_part(self, number: int) -> JointSignature:
         """Returns what the same forward means beside one of the parts of backward, as if there were no others.

@@ -62,7 +62,7 @@ def programs() -> dict[str, Program]:
         "hooks in backward": Program(hooked, (leaf, []), 49),
         "nested wrappers": Program(lambda x: x.t() @ x, (sa.TwoTensor(two(2, 3), two(2, 3)),), 28),
         "sizes that are symbols": Program(
-            lambda x, y: x.reshape(-1, 2) + y, (two(4, 3, grad=True), torch.ones(2)), 82, options={"dynamic": True}
+            lambda x, y: x.reshape(-1, 2) + y, (two(4, 3, grad=True), torch.ones(2)), 83, options={"dynamic": True}
         ),
     }
 

@@ -31,6 +31,7 @@ from subclass_aot.runtime.graphs import Graphs
 from subclass_aot.runtime.once import once_differentiable
 from subclass_aot.runtime.unexpected_tangents import UnexpectedTangents
 from subclass_aot.signature import JointSignature
+from subclass_aot.sizes import first_results
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,6 +107,10 @@ def make_entry(
             with source.block(f"with {mode}({enabled}):"):
                 results = emit_call(source, reads, convention, compiled.forward, functions)
             source.line(f"{mode}({after})")
+        if signature.symbolic_dims and not options.within_dynamo:  # which has marks of its own
+            positions, dims = zip(*signature.symbolic_dims, strict=True)
+            note = source.const(first_results(dims), "note_sizes")
+            source.line(f"{note}({', '.join(results[i] for i in positions)})")
         source.line(f"return {emit_finish(source, signature.outcome, reads.values, results, arguments.named)}")
 
     call = write_guarded(arguments.with_views(signature.views), signature, options, body)

@@ -15,7 +15,7 @@ from typing import Any
 from subclass_aot.refused import Refused
 
 MARK = b"subclass_aot\n"
-FORMAT = 8
+FORMAT = 9
 """Files of another format are refused."""
 
 _HEAD = struct.Struct("<I32sQ")

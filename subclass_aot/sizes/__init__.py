@@ -2,6 +2,7 @@
 
 from subclass_aot.sizes.dynamic_policy import DynamicPolicy as DynamicPolicy
 from subclass_aot.sizes.dynamic_sizes import DynamicSizes as DynamicSizes
+from subclass_aot.sizes.dynamic_sizes import first_results as first_results
 from subclass_aot.sizes.dynamic_sizes import mark_dynamic as mark_dynamic
 from subclass_aot.sizes.dynamic_sizes import marked_sizes as marked_sizes
 from subclass_aot.sizes.dynamic_sizes import tensors_of as tensors_of

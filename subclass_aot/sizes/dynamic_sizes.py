@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, MutableMapping
+from collections.abc import Callable, Collection, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -56,6 +56,25 @@ def mark_dynamic(tensor: torch.Tensor, dim: int, *, min: int | None = None, max:
     _marks.setdefault(tensor, {})[dim % rank] = least, max
 
 
+def first_results(dims: Sequence[tuple[int, ...]]) -> Callable[..., None]:
+    """Returns a function of results that notes which of their sizes are symbols, of those of the first call alone.
+
+    What compiles for such a result has symbols there at once, as if it were marked. A function is mostly compiled for
+    the first results of another, so that later calls need not pay for a note.
+
+    Args:
+        dims: Which dims of each result are symbols.
+    """
+    left = [dims]
+
+    def note(*results: torch.Tensor) -> None:
+        for symbolic in left[:]:  # a copy: another thread may be here, too
+            left.clear()
+            _noted.update(zip(results, symbolic, strict=True))
+
+    return note
+
+
 @dataclass(frozen=True, slots=True)
 class DynamicSizes:
     """The sizes and strides of a call that are symbols.
@@ -63,7 +82,7 @@ class DynamicSizes:
     Attributes:
         sizes: By the path of a tensor, inner ones too, its symbolic dimensions.
         strides: Likewise, strides that follow from no size.
-        marked: Likewise, dimensions that the user marked, each with its limits. They are among `sizes`.
+        marked: Likewise, dimensions that are marked, each with its limits. They are among `sizes`.
     """
 
     sizes: dict[str, set[int]] = field(default_factory=dict)
@@ -89,12 +108,15 @@ class DynamicSizes:
 
 
 def marked_sizes(arguments: Arguments) -> DynamicSizes:
-    """Returns the sizes of a call that the user marked."""
+    """Returns the sizes of a call that the user marked, and those that were symbols where another function gave the
+    tensor. Of parameters and buffers the latter are left out: their sizes seldom change.
+    """
     found = DynamicSizes()
-    for path, tensor, _ in tensors_of(arguments):
-        marks = _marks.get(tensor)
+    for path, tensor, is_state in tensors_of(arguments):
+        noted = () if is_state else _noted.get(tensor, ())
+        marks: dict[int, Bounds] = dict.fromkeys(noted, (0, None)) | _marks.get(tensor, {})
         if marks:
-            found.marked[path] = dict(marks)
+            found.marked[path] = marks
             found.sizes[path] = set(marks)
     return found
 
@@ -145,3 +167,6 @@ def _parts(value: object, meta: InnerMeta, path: str) -> Iterator[tuple[str, tor
 
 _marks: MutableMapping[torch.Tensor, dict[int, Bounds]] = WeakTensorKeyDictionary()
 """Dimensions that users marked, each with its limits."""
+
+_noted: MutableMapping[torch.Tensor, tuple[int, ...]] = WeakTensorKeyDictionary()
+"""Dimensions of results that were symbols where these were computed."""

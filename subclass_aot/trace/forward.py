@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,7 @@ from subclass_aot.graph import REPLACED, Look, Recorder, messages
 from subclass_aot.meta import Replaced, other_threads
 from subclass_aot.missing import missing_names
 from subclass_aot.outcome import AfterForward, Leaf, OlderObjects, Outcome, read_outcome
-from subclass_aot.outputs import AliasOfLeaf, Constant, Output, Value, users_of_bases, views_of
+from subclass_aot.outputs import AliasOfLeaf, Constant, Output, SameAsInput, Value, users_of_bases, views_of
 from subclass_aot.put_back import PutBack
 from subclass_aot.signature import Absent, Mutations
 from subclass_aot.symbols import is_symbolic, lasting_key_of
@@ -57,6 +57,7 @@ class Forward:
         absent: Inputs of whose attributes only those count that it has read.
         after: The objects as it left them, where something wants a gradient.
         runs_hooks: Whether backward may run code of the program: hooks that it has made, or functions of autograd.
+        symbolic: The sizes of results that are no inputs and have symbols in them, by position.
     """
 
     # More than ten attributes: all that the stages after this one read of the run.
@@ -72,6 +73,7 @@ class Forward:
     absent: tuple[Absent, ...]
     after: AfterForward | None = None
     runs_hooks: bool = False
+    symbolic: Mapping[int, tuple[Any, ...]] = field(default_factory=dict)
 
     def collections(self) -> list[Collection[Any]]:
         """Returns the collections that hold traced tensors."""
@@ -180,7 +182,15 @@ def run_forward(
         absent_names(inputs, user.arguments, missed),
         None if tangents is None else AfterForward(outcome_reader, inputs.seen, modules),
         tangents is not None and (hooked or has_functions(tangents.ends)),
+        _symbolic_sizes(results, outputs),
     )
+
+
+def _symbolic_sizes(results: Sequence[Any], outputs: Sequence[Output]) -> dict[int, tuple[Any, ...]]:
+    """Returns the sizes of results that are no inputs and have symbols in them, by position."""
+    computed = [i for i, output in enumerate(outputs) if not isinstance(output, SameAsInput)]
+    sizes = {i: tuple(results[i].shape) for i in computed if isinstance(results[i], torch.Tensor)}
+    return {i: size for i, size in sizes.items() if any(map(is_symbolic, size))}
 
 
 def _with_process(

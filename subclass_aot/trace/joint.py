@@ -28,6 +28,7 @@ from subclass_aot.shown_type import NO_PROGRAM, modules_of_programs, types_shown
 from subclass_aot.signature import Assumptions, JointSignature
 from subclass_aot.sizes import fake_with_sizes
 from subclass_aot.stages import note_stage
+from subclass_aot.symbols import is_symbolic, plain
 from subclass_aot.trace.attempt import Attempt
 from subclass_aot.trace.backward import Backward, run_backward
 from subclass_aot.trace.beginnings import beginnings
@@ -239,8 +240,14 @@ def _joint(inputs: TracedInputs, forward: Forward, backward: Backward, settings:
         grad_modes=forward.grad_modes,
         backward_outcome=None if backward.put is None else backward.put.outcome,
         parts=backward.parts,
+        symbolic_dims=tuple((i, dims) for i, size in forward.symbolic.items() if (dims := _symbolic_dims(size))),
     )
     return JointTrace(graph_module, signature)
+
+
+def _symbolic_dims(size: tuple[Any, ...]) -> tuple[int, ...]:
+    """Returns which sizes are symbols still, at the end of a trace."""
+    return tuple(dim for dim, n in enumerate(size) if is_symbolic(plain(n)))
 
 
 def _graph(inputs: TracedInputs, forward: Forward, backward: Backward) -> fx.GraphModule:

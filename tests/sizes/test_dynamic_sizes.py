@@ -13,7 +13,7 @@ from subclass_aot.descriptors import descriptor_of
 from subclass_aot.errors import DynamicSizeError
 from subclass_aot.meta import MetaTensor
 from subclass_aot.passes import is_symint
-from subclass_aot.sizes import DynamicSizes, fake_with_sizes, marked_sizes, symbolic_fakes
+from subclass_aot.sizes import DynamicSizes, fake_with_sizes, first_results, marked_sizes, symbolic_fakes
 from subclass_aot.symbols import Symbols, is_symbolic
 
 
@@ -41,6 +41,29 @@ def test_a_mark_belongs_to_the_object() -> None:
     found = marked_sizes(arguments(y, x))
     assert found.sizes == {"args[1]": {1}} and found.marked == {"args[1]": {1: (0, 8)}}
     assert not vars(x) and not marked_sizes(arguments(x.clone()))
+
+
+def test_results_of_the_first_call_are_noted() -> None:
+    note, first, later = first_results([(0, 1), (1,)]), torch.ones(2, 3), torch.ones(2, 3)
+    for x in (first, later):
+        note(x, x.clone())
+    assert marked_sizes(arguments(first)).marked == {"args[0]": {0: (0, None), 1: (0, None)}}
+    assert not vars(first) and not marked_sizes(arguments(later))
+
+
+def test_limits_that_the_user_gave_count() -> None:
+    x = torch.ones(2, 3)
+    first_results([(0, 1)])(x)
+    mark_dynamic(x, 0, max=8)
+    assert marked_sizes(arguments(x)).marked == {"args[0]": {0: (0, 8), 1: (0, None)}}
+
+
+def test_what_was_noted_of_a_weight_does_not_count() -> None:
+    weight = torch.nn.Parameter(torch.ones(2, 3))
+    first_results([(0,)])(weight)
+    assert not marked_sizes(arguments(weight))
+    mark_dynamic(weight, 0)
+    assert marked_sizes(arguments(weight)).sizes == {"args[0]": {0}}
 
 
 def test_twins_follow_the_strides() -> None:
