@@ -32,7 +32,7 @@ def test_a_file_that_is_cut_is_refused() -> None:
 
 def test_another_format_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(container, "FORMAT", 1)
-    with pytest.raises(Refused, match="the file has format 8, and this version of the library reads format 1"):
+    with pytest.raises(Refused, match="the file has format 9, and this version of the library reads format 1"):
         unpack(DATA)
 
 
