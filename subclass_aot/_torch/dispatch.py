@@ -249,6 +249,17 @@ def without_transforms() -> Any:
     return temporarily_clear_interpreter_stack()
 
 
+def as_functional(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns a tensor as `torch.func.functionalize` has its inputs, for the one that runs.
+
+    Of tensors that are no inputs it sees nothing, and operators on these alone stay as they are, writes too. When it
+    goes: they become inputs.
+    """
+    functorch = torch._C._functorch
+    wrapped: torch.Tensor = functorch._wrap_functional_tensor(tensor, functorch.maybe_current_level())
+    return wrapped
+
+
 TRACERS = ("torch.fx.", "torch._subclasses.", "torch._functorch.", "torch._dynamo.", "torch.export.")
 """The modules of torch's tracers, by how their names begin: what these raise, they say of themselves. When one moves:
 what it raises is said of the class that was traced."""

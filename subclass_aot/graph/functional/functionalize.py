@@ -28,6 +28,7 @@ from subclass_aot.graph.listeners.annotations import annotations_of
 from subclass_aot.graph.recorder import Recorder
 from subclass_aot.graph.resize import resized_by, resizes, with_capacity
 from subclass_aot.meta import MetaTensor, Storage
+from subclass_aot.operators import effects_of
 from subclass_aot.passes import cleaned, is_backward, is_symint
 from subclass_aot.stages import note_stage
 from subclass_aot.symbols import current_symbols
@@ -87,7 +88,9 @@ def remove_mutations(
     for desc in (*new_values, *live_values):
         nodes[desc] = nodes[desc].args[0]  # what `play` has copied
     outputs = {desc: nodes[desc] for desc in (*new_values, *results, *live_values)}
-    return _cleaned(rewrite.recorder, outputs)
+    found = _cleaned(rewrite.recorder, outputs)
+    assert not any(map(_writes, found.graph.nodes)), "a write that is left would be lost"
+    return found
 
 
 def _cleaned(recorder: Recorder, results: Mapping[OutputDescriptor, Any]) -> Functional:
@@ -104,6 +107,10 @@ def _is_write_back(node: fx.Node) -> bool:
     """
     target: Any = node.args[0] if node.target is torch.ops.aten.copy_.default else None
     return target is not None and target.op == "placeholder"
+
+
+def _writes(node: fx.Node) -> bool:
+    return _torch.operators.is_overload(node.target) and bool(effects_of(node.target).writes)
 
 
 _aten = torch.ops.aten
@@ -230,7 +237,8 @@ class _Rewrite:
         self.recorder.listeners.annotations.given = annotations_of(node)
         if node.op == "get_attr":
             real_tensors = self.recorded.listeners.real_tensors
-            return self.recorder.listeners.real_tensors.constant(self.recorder, real_tensors.constants[target])
+            leaf = self.recorder.listeners.real_tensors.constant(self.recorder, real_tensors.constants[target])
+            return _torch.dispatch.as_functional(leaf)  # what is computed of it may be written
         symbols = current_symbols()
         if symbols is not None:
             symbols.repeat(node.meta.get("unbacked", []))
