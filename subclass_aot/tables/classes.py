@@ -12,7 +12,7 @@ from collections import OrderedDict, defaultdict, deque
 import torch
 
 from subclass_aot import _torch
-from subclass_aot.tables.owners import MACHINERY, is_machinery, is_users
+from subclass_aot.tables.owners import MACHINERY, is_machinery, is_users, module_of
 from subclass_aot.tables.table import HEAP_TYPE, Table
 
 CONTAINERS = (list, dict, set, deque, OrderedDict, defaultdict)
@@ -47,7 +47,7 @@ def object_tables(value: object) -> list[Table]:
 def _class_tables(cls: type) -> tuple[Table, ...]:
     """Returns the tables of all objects of a class, the one of its elements first."""
     slots = _slots_of(cls)
-    has_slots = bool(slots) and _is_value(cls) and not is_machinery(cls.__module__ or "")
+    has_slots = bool(slots) and _is_value(cls) and not is_machinery(module_of(cls))
     if not is_data(cls) and not has_slots:
         return ()
     tables = []
@@ -74,7 +74,7 @@ def is_data(cls: type) -> bool:
         return False
     if cls in (types.SimpleNamespace, argparse.Namespace) or cls.__module__ == collections.__name__:
         return True
-    name = cls.__module__ or ""
+    name = module_of(cls)
     top = name.split(".")[0]
     if top == "torch":
         return name.startswith(_TORCH_DATA)
@@ -83,7 +83,7 @@ def is_data(cls: type) -> bool:
 
 def has_data(cls: type) -> bool:
     """Returns whether attributes of a class are walked: a class statement of the user's, and no class of tensors."""
-    return bool(cls.__flags__ & HEAP_TYPE) and not issubclass(cls, torch.Tensor) and is_users(cls.__module__)
+    return bool(cls.__flags__ & HEAP_TYPE) and not issubclass(cls, torch.Tensor) and is_users(module_of(cls))
 
 
 def can_be_made(cls: type) -> bool:
@@ -108,7 +108,7 @@ def has_vars(cls: type) -> bool:
     found = _has_vars.get(cls)
     if found is None:
         is_one = _is_value(cls) and bool(cls.__dictoffset__) and not _slots_of(cls)
-        found = _has_vars[cls] = is_one and not is_machinery(cls.__module__ or "")
+        found = _has_vars[cls] = is_one and not is_machinery(module_of(cls))
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import functools
 import sys
 
@@ -11,6 +12,20 @@ MACHINERY = (frozenset(sys.stdlib_module_names) - {"__main__", "argparse", "coll
     "numpy", "optree", "sympy", "pytest", "_pytest", "hypothesis", "tqdm", "PIL", "pandas", "subclass_aot",
 }  # fmt: skip
 """Top-level packages whose objects are not walked, but for a few of torch's."""
+
+
+_MAKERS = ("abc", "_py_abc")
+"""Modules of Python that are written on a class which a call has made, `ABCMeta("Name", bases, {})`: it ran there."""
+
+
+def module_of(cls: type) -> str:
+    """Returns the module of Python that a class belongs to: of one that is made by a call, that of its bases; "" if
+    none of them has one.
+    """
+    if cls.__module__ not in _MAKERS or cls is abc.ABC:
+        return cls.__module__ or ""
+    bases = [base.__module__ or "" for base in cls.__mro__]
+    return next((module for module in bases if module not in (*_MAKERS, "builtins")), "")
 
 
 def is_machinery(module: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import sys
 import types
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from subclass_aot import _stack
-from subclass_aot.tables.owners import is_users
+from subclass_aot.tables.owners import is_users, module_of
 
 
 @pytest.mark.every_case
@@ -58,3 +59,18 @@ def test_a_folder_that_a_package_manager_has_written(
         _stack._has_installed.cache_clear()
         is_users.cache_clear()
         assert is_users(name) is not noted
+
+
+class Base(abc.ABC):  # noqa: B024  # only its metaclass counts
+    """A class of this file."""
+
+
+def test_a_class_that_a_call_has_made_is_of_the_module_of_its_bases() -> None:
+    made = abc.ABCMeta("Made", (Base,), {})
+    assert made.__module__ == "abc" and module_of(made) == __name__
+    assert module_of(abc.ABCMeta("Further", (made,), {})) == __name__
+    assert module_of(abc.ABCMeta("OfNobody", (abc.ABC,), {})) == ""
+
+
+def test_other_classes_are_of_their_module() -> None:
+    assert [module_of(cls) for cls in (Base, abc.ABC, object)] == [__name__, "abc", "builtins"]
