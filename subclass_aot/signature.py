@@ -17,6 +17,9 @@ from subclass_aot.outputs import Output, Value, users_of_bases
 from subclass_aot.symbols import RuntimeAssert, Symbols, is_symbolic
 from subclass_aot.views import Step
 
+Dims = tuple[tuple[str, tuple[int, ...]], ...]
+"""Some dimensions of a tensor and of its inner tensors, each by the path from there: `""`, `".codes"`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Input:
@@ -293,7 +296,7 @@ class JointSignature:
     backward_outcome: BackwardOutcome | None = None
     parts: tuple[Part, ...] = ()
     ends: tuple[OutputDescriptor, ...] | None = None
-    symbolic_dims: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    symbolic_dims: tuple[tuple[int, Dims], ...] = ()
 
     def of_part(self, number: int) -> JointSignature:
         """Returns what the same forward means beside one of the parts of backward, as if there were no others.

@@ -11,7 +11,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from subclass_aot.call import Arguments, HeldPlace, ModulePlace
 from subclass_aot.errors import DynamicSizeError, TraceError
-from subclass_aot.flatten import InnerMeta, walk
+from subclass_aot.flatten import FlattenPlan, InnerMeta, walk
 from subclass_aot.meta import Spec
 from subclass_aot.symbols import Bounds
 
@@ -56,21 +56,23 @@ def mark_dynamic(tensor: torch.Tensor, dim: int, *, min: int | None = None, max:
     _marks.setdefault(tensor, {})[dim % rank] = least, max
 
 
-def first_results(dims: Sequence[tuple[int, ...]]) -> Callable[..., None]:
+def first_results(dims: Sequence[Sequence[tuple[str, tuple[int, ...]]]]) -> Callable[..., None]:
     """Returns a function of results that notes which of their sizes are symbols, of those of the first call alone.
 
     What compiles for such a result has symbols there at once, as if it were marked. A function is mostly compiled for
     the first results of another, so that later calls need not pay for a note.
 
     Args:
-        dims: Which dims of each result are symbols.
+        dims: Which dims of each result are symbols, and of its inner tensors, by the path from it.
     """
     left = [dims]
 
     def note(*results: torch.Tensor) -> None:
         for symbolic in left[:]:  # a copy: another thread may be here, too
             left.clear()
-            _noted.update(zip(results, symbolic, strict=True))
+            for result, by_path in zip(results, symbolic, strict=True):
+                parts = {path: part for path, part, _ in walk(result, FlattenPlan.read([result])[0].metas[0])}
+                _noted.update((parts[path], dims) for path, dims in by_path)
 
     return note
 

@@ -15,11 +15,12 @@ from subclass_aot import _torch, descriptors
 from subclass_aot.call import refuse_parallel_method
 from subclass_aot.descriptors import IntermediateBase, LookedAt, Number, OutputDescriptor, PlainOutput
 from subclass_aot.errors import OnlyInEagerModeError, TraceError
+from subclass_aot.flatten import FlattenPlan, walk
 from subclass_aot.graph import REPLACED, Look, Recorder, messages
 from subclass_aot.meta import Replaced, other_threads
 from subclass_aot.missing import missing_names
 from subclass_aot.outcome import AfterForward, Leaf, OlderObjects, Outcome, read_outcome
-from subclass_aot.outputs import AliasOfLeaf, Constant, Output, SameAsInput, Value, users_of_bases, views_of
+from subclass_aot.outputs import AliasOfLeaf, Constant, InputLeaf, Output, SameAsInput, Value, users_of_bases, views_of
 from subclass_aot.put_back import PutBack
 from subclass_aot.signature import Absent, Mutations
 from subclass_aot.symbols import is_symbolic, lasting_key_of
@@ -57,7 +58,7 @@ class Forward:
         absent: Inputs of whose attributes only those count that it has read.
         after: The objects as it left them, where something wants a gradient.
         runs_hooks: Whether backward may run code of the program: hooks that it has made, or functions of autograd.
-        symbolic: The sizes of results that are no inputs and have symbols in them, by position.
+        symbolic: The sizes of results with symbols in them, and of inner tensors, by the position and the path.
     """
 
     # More than ten attributes: all that the stages after this one read of the run.
@@ -73,7 +74,7 @@ class Forward:
     absent: tuple[Absent, ...]
     after: AfterForward | None = None
     runs_hooks: bool = False
-    symbolic: Mapping[int, tuple[Any, ...]] = field(default_factory=dict)
+    symbolic: Mapping[tuple[int, str], tuple[Any, ...]] = field(default_factory=dict)
 
     def collections(self) -> list[Collection[Any]]:
         """Returns the collections that hold traced tensors."""
@@ -186,11 +187,18 @@ def run_forward(
     )
 
 
-def _symbolic_sizes(results: Sequence[Any], outputs: Sequence[Output]) -> dict[int, tuple[Any, ...]]:
-    """Returns the sizes of results that are no inputs and have symbols in them, by position."""
-    computed = [i for i, output in enumerate(outputs) if not isinstance(output, SameAsInput)]
-    sizes = {i: tuple(results[i].shape) for i in computed if isinstance(results[i], torch.Tensor)}
-    return {i: size for i, size in sizes.items() if any(map(is_symbolic, size))}
+def _symbolic_sizes(results: Sequence[Any], outputs: Sequence[Output]) -> dict[tuple[int, str], tuple[Any, ...]]:
+    """Returns the sizes of results, and of their inner tensors, by the position and the path from there. Left out are
+    known ones, inputs, and what has parts that are inputs, or parts of these.
+    """
+    found: dict[tuple[int, str], tuple[Any, ...]] = {}
+    for i, (result, output) in enumerate(zip(results, outputs, strict=True)):
+        has_input = isinstance(output, Value) and any(isinstance(leaf, InputLeaf) for leaf in output.leaves)
+        if isinstance(result, torch.Tensor) and not has_input and not isinstance(output, SameAsInput):
+            parts = walk(result, FlattenPlan.read([result])[0].metas[0])
+            sizes = {(i, path): tuple(part.shape) for path, part, _ in parts if isinstance(part, torch.Tensor)}
+            found |= {place: size for place, size in sizes.items() if any(map(is_symbolic, size))}
+    return found
 
 
 def _with_process(

@@ -25,7 +25,7 @@ from subclass_aot.meta import Listener, MetaTensor, other_threads
 from subclass_aot.outcome import OlderObjects, Present, find_holders
 from subclass_aot.put_back import PutBack
 from subclass_aot.shown_type import NO_PROGRAM, modules_of_programs, types_shown
-from subclass_aot.signature import Assumptions, JointSignature
+from subclass_aot.signature import Assumptions, Dims, JointSignature
 from subclass_aot.sizes import fake_with_sizes
 from subclass_aot.stages import note_stage
 from subclass_aot.symbols import is_symbolic, plain
@@ -240,14 +240,19 @@ def _joint(inputs: TracedInputs, forward: Forward, backward: Backward, settings:
         grad_modes=forward.grad_modes,
         backward_outcome=None if backward.put is None else backward.put.outcome,
         parts=backward.parts,
-        symbolic_dims=tuple((i, dims) for i, size in forward.symbolic.items() if (dims := _symbolic_dims(size))),
+        symbolic_dims=_symbolic_dims(forward.symbolic),
     )
     return JointTrace(graph_module, signature)
 
 
-def _symbolic_dims(size: tuple[Any, ...]) -> tuple[int, ...]:
-    """Returns which sizes are symbols still, at the end of a trace."""
-    return tuple(dim for dim, n in enumerate(size) if is_symbolic(plain(n)))
+def _symbolic_dims(sizes: Mapping[tuple[int, str], tuple[Any, ...]]) -> tuple[tuple[int, Dims], ...]:
+    """Returns which sizes of results are symbols still, at the end of a trace."""
+    found: dict[int, dict[str, tuple[int, ...]]] = {}
+    for (i, path), size in sizes.items():
+        dims = tuple(dim for dim, n in enumerate(size) if is_symbolic(plain(n)))
+        if dims:
+            found.setdefault(i, {})[path] = dims
+    return tuple((i, tuple(by_path.items())) for i, by_path in found.items())
 
 
 def _graph(inputs: TracedInputs, forward: Forward, backward: Backward) -> fx.GraphModule:

@@ -44,23 +44,29 @@ def test_a_mark_belongs_to_the_object() -> None:
 
 
 def test_results_of_the_first_call_are_noted() -> None:
-    note, first, later = first_results([(0, 1), (1,)]), torch.ones(2, 3), torch.ones(2, 3)
+    note, first, later = first_results([[("", (0, 1))], [("", (1,))]]), torch.ones(2, 3), torch.ones(2, 3)
     for x in (first, later):
         note(x, x.clone())
     assert marked_sizes(arguments(first)).marked == {"args[0]": {0: (0, None), 1: (0, None)}}
     assert not vars(first) and not marked_sizes(arguments(later))
 
 
+def test_inner_tensors_are_noted_by_themselves() -> None:
+    x = two(2, 3)
+    first_results([[("", (0,)), (".b", (1,))]])(x)
+    assert marked_sizes(arguments(x)).sizes == {"args[0]": {0}, "args[0].b": {1}}
+
+
 def test_limits_that_the_user_gave_count() -> None:
     x = torch.ones(2, 3)
-    first_results([(0, 1)])(x)
+    first_results([[("", (0, 1))]])(x)
     mark_dynamic(x, 0, max=8)
     assert marked_sizes(arguments(x)).marked == {"args[0]": {0: (0, 8), 1: (0, None)}}
 
 
 def test_what_was_noted_of_a_weight_does_not_count() -> None:
     weight = torch.nn.Parameter(torch.ones(2, 3))
-    first_results([(0,)])(weight)
+    first_results([[("", (0,))]])(weight)
     assert not marked_sizes(arguments(weight))
     mark_dynamic(weight, 0)
     assert marked_sizes(arguments(weight)).sizes == {"args[0]": {0}}
