@@ -255,7 +255,7 @@ def as_functional(tensor: torch.Tensor) -> torch.Tensor:
     Of tensors that are no inputs it sees nothing, and operators on these alone stay as they are, writes too. When it
     goes: they become inputs.
     """
-    functorch = torch._C._functorch
+    functorch: Any = torch._C._functorch
     wrapped: torch.Tensor = functorch._wrap_functional_tensor(tensor, functorch.maybe_current_level())
     return wrapped
 
