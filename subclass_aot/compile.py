@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import itertools
 import types
 import weakref
 from collections.abc import Callable, Collection, Hashable
@@ -23,8 +24,8 @@ from subclass_aot.facts import Modes, difference, facts_of, global_state
 from subclass_aot.failures import Failures
 from subclass_aot.guards import (
     MISS,
+    ChangingNumbers,
     StaticInputCache,
-    changing_numbers,
     refusing_line,
 )
 from subclass_aot.logs import log_code
@@ -148,6 +149,8 @@ def aot_compile(  # noqa: PLR0913  # its options
 
 
 _FIRST = "first call"
+_COMPARED = 4
+"""Of how many specializations, those used last, the numbers are compared with those of a new call."""
 
 _Call = tuple[tuple[Any, ...], dict[str, Any], list[Any] | None, optree.PyTreeSpec | None, Modes]
 """The arguments of a call, as they came and, where that is wanted, flattened, and the modes of torch."""
@@ -174,7 +177,7 @@ class CompiledFunction(Generic[_P, _R]):
         self._failures = Failures()
         self._was_transformed = False
         self._has_failed = False
-        self._changing: set[str] = set()  # paths of numbers that the function changes itself
+        self._changing = ChangingNumbers()
         self._restored: Restored | None = None  # what a file has, if it comes from one
         self._with_grad = Gradients.NONE  # of which inputs the function was seen to read or change the `.grad`
         functools.update_wrapper(self, fn, updated=())
@@ -366,13 +369,16 @@ class CompiledFunction(Generic[_P, _R]):
                     return specialization
             self._values.learn(tried, made)
             if why := self._values.why_not_compiled(tried, len(fitting)):
-                raise RunsItself(why)
+                if not self._stay_numbers(tried):
+                    raise RunsItself(why)
+                tried = {}
             restored = (
                 None if self._restored is None else self._restored.fitting(call, self._kept, [*self._specializations])
             )
             if restored is not None:
                 self._specializations.use(restored)
                 return restored
+            self._changing.reasons = {}
             begin, build = functools.partial(self._begin, args, kwargs), functools.partial(self._build, tried)
             before = handlers_run()
             specialization = specialize(begin, build)
@@ -384,23 +390,35 @@ class CompiledFunction(Generic[_P, _R]):
             self._specializations.use(specialization)
             return specialization
 
+    def _stay_numbers(self, tried: _Tried) -> bool:
+        """Has numbers of Python stay numbers of which too many values are read; returns whether there are any.
+
+        Args:
+            tried: What fits a call but for values that it reads.
+        """
+        found = [s for s in tried if self._changing.keep(s.signature.assumptions.numbers)]
+        for specialization in self._specializations:
+            if found and not self._changing.paths.issuperset(specialization.signature.assumptions.numbers):
+                self._specializations.remove(specialization)
+        return bool(found)
+
     def _arguments_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
-        """Returns the call, flattened. Numbers that the function changes itself are symbols from the second time on.
+        """Returns the call, flattened. Numbers that were seen to change are symbols.
 
         Args:
             args: The arguments.
             kwargs: The keyword arguments.
         """
-        arguments = Arguments.of(self.fn, args, kwargs, self._with_grad, self._changing)
-        found = set()
-        if self._history.dynamic is not False and any(s.signature.assigned_paths for s in self._specializations):
+        numbers = self._changing
+        arguments = self._flattened(args, kwargs)
+        if self._history.dynamic is not False and len(self._specializations):
             now = facts_of(arguments, global_state())
-            for s in self._specializations:
-                found |= changing_numbers(arguments, s.signature, s.facts, now)
-        if not found:
-            return arguments
-        self._changing |= found
-        return Arguments.of(self.fn, args, kwargs, self._with_grad, self._changing)
+            for s in itertools.islice(self._specializations, _COMPARED):
+                numbers.learn(arguments, s.signature, s.facts, now)
+        return self._flattened(args, kwargs) if numbers.reasons else arguments
+
+    def _flattened(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+        return Arguments.of(self.fn, args, kwargs, self._with_grad, self._changing.paths)
 
     def _begin(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], with_grad: Gradients, failure: BaseException | None
@@ -421,8 +439,10 @@ class CompiledFunction(Generic[_P, _R]):
         if self._values.varying and sizes is None:
             sizes = DynamicSizes()
         if failure is not None:
-            if not sizes and not self._values.may_have_symbols:
+            stay = self._changing.keep(arguments.changing)
+            if not sizes and not stay and not self._values.may_have_symbols:
                 return None
+            arguments = self._flattened(args, kwargs) if stay else arguments
             self._values.numbers_alone = not sizes
             sizes = self._history.without_symbols()
         looks = self._values.looks(failure is None)
@@ -483,6 +503,8 @@ class CompiledFunction(Generic[_P, _R]):
         if tried:
             latest, other = list(tried.items())[-1]
             return self._values.reason(latest.signature, other)
+        if reasons := self._changing.reasons:
+            return "; ".join(reasons.values())
         state = global_state()
         differences = [difference(s.facts, facts_of(arguments, state, s.scope)) for s in self._specializations]
         nearest = min(differences, key=len)

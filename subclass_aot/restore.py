@@ -76,18 +76,21 @@ class Restored:
         """
         args, kwargs, *_, modes = call
         fn: Callable[..., Any] = NoFunction if self._fn is None else self._fn
-        arguments = Arguments.of(fn, args, kwargs)
+        of_numbers: dict[tuple[str, ...], Arguments] = {}
         try:
             keys: dict[Scope, Key] = {}
             for saved in self._file.specializations:
+                numbers = saved.scope.numbers
+                if numbers not in of_numbers:
+                    of_numbers[numbers] = Arguments.of(fn, args, kwargs, changing=numbers)
                 if saved.scope not in keys:
-                    keys[saved.scope] = key_of_call(arguments, modes, saved)
+                    keys[saved.scope] = key_of_call(of_numbers[numbers], modes, saved)
         except Refused as refused:
             self._refuse_without_function([f"{', '.join(refused.where)}: {refused.what}"], "what a file can have")
             return None
         missed: list[tuple[list[str], str]] = []
         for number, saved in enumerate(self._file.specializations, 1):
-            key = keys[saved.scope]
+            key, arguments = keys[saved.scope], of_numbers[saved.scope.numbers]
             differences = saved.differences(key, self._fn is not None)
             made = self._made.get(number)
             if not differences and made is not None and made in known:

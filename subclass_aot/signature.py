@@ -243,6 +243,7 @@ class Assumptions:
         beginnings: Where inputs begin in their storages, if the program depends on it.
         absent: Inputs of whose attributes only those count that the program has read.
         settings: The settings of torch that the program has read, as `torch.get_num_threads()`.
+        numbers: The paths of numbers of Python that change from call to call.
     """
 
     symbols: Symbols | None = None
@@ -252,6 +253,7 @@ class Assumptions:
     beginnings: tuple[Beginning, ...] = ()
     absent: tuple[Absent, ...] = ()
     settings: tuple[str, ...] = ()
+    numbers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -127,13 +127,19 @@ class Specializations:
         self._used_at[specialization] = next(self._now)
         if len(self._used_at) > self._limit:
             for oldest in [*self][self._limit :]:
-                self._used_at.pop(oldest, None)
-                self._by_key = {known: each for known, each in list(self._by_key.items()) if each is not oldest}
+                self.remove(oldest)
         if key is not None:
             if len(self._by_key) > _KEYS * self._limit:
                 self._by_key = {}
             self._by_key[key] = specialization
         self.latest = specialization
+
+    def remove(self, specialization: Specialization) -> None:
+        """Removes one that no call is to run any more."""
+        self._used_at.pop(specialization, None)
+        self._by_key = {known: each for known, each in list(self._by_key.items()) if each is not specialization}
+        if self.latest is specialization:
+            self.latest = next(iter(self), None)
 
     def lookup_key(self, leaves: Sequence[object], modes: tuple[object, ...]) -> Hashable:
         """Returns the lookup key of a call, if there are so many signatures that a lookup pays; else None.

@@ -67,8 +67,8 @@ TRICKS: Final = (
     ),
     Trick(
         "SymInt",
-        ("trace/text.py",),
-        "gives symbolic numbers other `str`, `format` and `hash` in a trace: a text must not have the name of a symbol",
+        ("trace/text.py", "trace/number_classes.py"),
+        "gives symbolic numbers other `str`, `format`, `hash` and `__class__` in a trace: texts and branches are eager mode's",
     ),
     Trick(
         "math",

@@ -267,7 +267,17 @@ class Arguments:
     @property
     def changing(self) -> tuple[str, ...]:
         """The paths of numbers that are symbols."""
-        return tuple([held.path for held in self.objects.tensors if held.is_number])
+        return tuple([path for path, _ in self.changing_numbers])
+
+    @property
+    def at_numbers(self) -> list[int]:
+        """The positions in `values` of what stands for numbers that are symbols."""
+        return [i for i, held in zip(self.held_at, self.objects.tensors, strict=True) if held.is_number]
+
+    @property
+    def changing_numbers(self) -> list[tuple[str, torch.Tensor]]:
+        """These paths, and the tensors that stand for the numbers."""
+        return [(held.path, held.tensor) for held in self.objects.tensors if held.is_number]
 
     @cached_property
     def held_at(self) -> tuple[int, ...]:

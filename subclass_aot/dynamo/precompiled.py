@@ -33,7 +33,7 @@ class _OfGraph(CompiledFunction[..., Any]):
     """A compiled function of what Dynamo captured, which brings nothing to a call."""
 
     def _arguments_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
-        return Arguments.of(nothing, args, kwargs, self._with_grad, self._changing)
+        return Arguments.of(nothing, args, kwargs, self._with_grad)
 
     def save(self, path: Any) -> None:
         write_file(path, nothing, self._options, [*self._specializations])

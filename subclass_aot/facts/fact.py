@@ -196,6 +196,12 @@ class Assumed:
         return HOLDS if self.holds else f"not so, where {self.where}"
 
 
+FLOAT = "float"
+"""The fact of a floating-point number that is a symbol, which nothing is assumed of before the graph runs."""
+
+LEAF = "Python value"
+"""The place of a flattened argument that is no tensor, before its number."""
+
 OF_ALL = "hooks of all modules"
 """The place of hooks that every module of the process has."""
 

@@ -15,7 +15,7 @@ from subclass_aot.aliasing import autograd_base, has_storage, storage_groups
 from subclass_aot.call import ArgumentPlace, Arguments, HeldPlace, ModulePlace, Place
 from subclass_aot.facts.code import read_once
 from subclass_aot.facts.constants import constant
-from subclass_aot.facts.fact import Code, Fact, Facts, History, Kind, Storages
+from subclass_aot.facts.fact import FLOAT, Code, Fact, Facts, History, Kind, Storages
 from subclass_aot.facts.metadata import metadata_of
 from subclass_aot.facts.modes import Modes, facts_of_modes, facts_of_settings
 from subclass_aot.facts.of_objects import ObjectReader
@@ -124,7 +124,8 @@ class _Reader:
             path, tensor, of_call = place.path, every[position], self.origins.of_place(place)
             first = arguments.path_of(position)
             if path in arguments.changing:
-                text = self.places.get(f"{path}.size(0)", str(tensor.size(0)))
+                is_whole = bool(tensor.dim())
+                text = self.places.get(f"{path}.size(0)", str(tensor.size(0))) if is_whole else FLOAT
                 self.found.append(Fact(path, Kind.NUMBER, text, of_call, str(position)))
             elif first != path:
                 self.found.append(Fact(path, Kind.SAME, first, of_call))

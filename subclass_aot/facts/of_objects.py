@@ -9,7 +9,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot.facts.constants import SMALL, constant, hash_of
-from subclass_aot.facts.fact import OF_ALL, Code, Constant, Fact, Hooks, Itself, Kind, Linked, Names, Value
+from subclass_aot.facts.fact import LEAF, OF_ALL, Code, Constant, Fact, Hooks, Itself, Kind, Linked, Names, Value
 from subclass_aot.objects import Entries, Holder, Objects, nodes
 from subclass_aot.tables import ATOMS, HOOKS, MODULE_TABLES, Table
 
@@ -34,7 +34,7 @@ class ObjectReader:
     def read(self) -> list[Fact]:
         """Lists the facts of all objects, after those of flattened arguments that are no tensors."""
         for position, node in self._objects.leaves.items():
-            self._node(f"Python value {position}", node, True, "")
+            self._node(f"{LEAF} {position}", node, True, "")
         for position, holder in enumerate(self._objects.holders):
             self._holder(position, holder)
         if self._paths and any(_torch.modules.hooks_of_all):

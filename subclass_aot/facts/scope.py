@@ -34,6 +34,7 @@ class Scope(NamedTuple):
         places: The sizes and strides that are symbols, such as `args[0].size(1)`, each with its text.
         assumptions: What was assumed of these symbols.
         settings: The settings of torch that count, since the program reads them.
+        numbers: The paths of numbers of Python that are symbols.
     """
 
     # More than ten attributes: each is one thing that counts for some programs, and a file has them as one list.
@@ -50,6 +51,7 @@ class Scope(NamedTuple):
     places: tuple[tuple[str, str], ...] = ()
     assumptions: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
+    numbers: tuple[str, ...] = ()
 
     @staticmethod
     def of(signature: JointSignature) -> Scope:
@@ -72,6 +74,7 @@ class Scope(NamedTuple):
             assumptions=_assumptions(signature, places.values()),
             written=tuple(sorted({change.path for change in changes})),
             settings=assumed.settings,
+            numbers=assumed.numbers,
         )
 
     @staticmethod

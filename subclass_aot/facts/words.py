@@ -11,6 +11,7 @@ import torch
 
 from subclass_aot.facts.fact import (
     HOLDS,
+    LEAF,
     Code,
     Constant,
     Context,
@@ -147,7 +148,7 @@ def words_of(fact: Fact) -> str:
             return str(_constant(value))
         case Kind.VALUE:
             text = text_of(_constant(value))
-            return f"{type(_constant(value)).__name__} {text}" if fact.place.startswith("Python value ") else text
+            return f"{type(_constant(value)).__name__} {text}" if fact.place.startswith(f"{LEAF} ") else text
         case Kind.KEYS | Kind.LIMIT | Kind.DATA:
             return text_of(_constant(value))
         case Kind.CLASS | Kind.CODE | Kind.METHOD:

@@ -1,6 +1,6 @@
 """Guards: whether what was compiled fits a call."""
 
-from subclass_aot.guards.changing_numbers import changing_numbers as changing_numbers
+from subclass_aot.guards.changing_numbers import ChangingNumbers as ChangingNumbers
 from subclass_aot.guards.guard import MISS as MISS
 from subclass_aot.guards.guard import GuardedFunction as GuardedFunction
 from subclass_aot.guards.guard import GuardOptions as GuardOptions

@@ -1,34 +1,76 @@
-"""Finds numbers that a function changes itself and that change from call to call."""
+"""Finds numbers that change from call to call."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from subclass_aot.call import Arguments
-from subclass_aot.facts import Facts, Kind
+from subclass_aot.call.pytree import path_of
+from subclass_aot.facts import LEAF, Facts, Kind
 from subclass_aot.facts import fact as kinds
 from subclass_aot.signature import JointSignature
 
 
-def changing_numbers(arguments: Arguments, signature: JointSignature, before: Facts, now: Facts) -> set[str]:
-    """Finds the paths of numbers that a function changes itself and that are others now than when it was compiled.
+class ChangingNumbers:
+    """The numbers of one compiled function that were seen to change between calls, and are symbols from then on.
 
-    Args:
-        arguments: A call.
-        signature: What the function left behind in another call, forward and backward.
-        before: The facts of that one.
-        now: Those of the call.
+    Attributes:
+        paths: Where the user finds them.
+        reasons: Of those that the latest call has added, what they were and are.
     """
-    ids, then = set(arguments.identified.values()), numbers_in(before)
-    numbers = ((path, n) for path, n in numbers_in(now).items() if path in signature.assigned_paths and n not in ids)
-    return {path for path, n in numbers if then.get(path) != n}
+
+    def __init__(self) -> None:
+        self.paths: set[str] = set()
+        self.reasons: dict[str, str] = {}
+        self._kept: set[str] = set()
+
+    def learn(self, arguments: Arguments, signature: JointSignature, before: Facts, now: Facts) -> None:
+        """Notes numbers that are others in a call than in one that was compiled.
+
+        Args:
+            arguments: The call.
+            signature: What the function left behind in the other call, forward and backward.
+            before: The facts of that one.
+            now: Those of the call.
+        """
+        ids, then, assigned = set(arguments.identified.values()), numbers_in(before), signature.assigned_paths
+        paths = {f"{LEAF} {i}": path_of(accessor) for i, accessor in enumerate(arguments.treespec.accessors())}
+        for place, number in numbers_in(now).items():
+            known = then.get(place)
+            is_other = known is not None and type(known) is type(number) and known != number
+            if (is_other or known is None and place in assigned) and number not in ids:
+                path = paths.get(place, place)
+                if path not in self._kept and path not in self.paths:
+                    self.paths.add(path)
+                    then_and_now = f"{known} before, {number} now" if is_other else f"new, {number} now"
+                    self.reasons[path] = f"{path}: {then_and_now}"
+
+    def keep(self, paths: Collection[str]) -> bool:
+        """Has numbers stay numbers, as where the function fails with symbols; returns whether one was a symbol.
+
+        Args:
+            paths: Where the user finds them.
+        """
+        found = self.paths.intersection(paths)
+        self.paths -= found
+        self._kept |= found
+        self.reasons = {path: reason for path, reason in self.reasons.items() if path not in found}
+        return bool(found)
 
 
-def numbers_in(facts: Facts) -> Mapping[str, int]:
-    """Finds the integers that objects hold, by their paths."""
-    found = {}
+def numbers_in(facts: Facts) -> Mapping[str, int | float]:
+    """Finds the numbers among arguments, and those that objects hold, also in tuples, by their places."""
+    found: dict[str, int | float] = {}
     for fact in facts:
-        value = fact.value
-        if fact.kind is Kind.VALUE and fact.within and isinstance(value, kinds.Constant) and type(value.value) is int:
-            found[fact.place] = value.value
+        is_held = fact.within or fact.place.startswith(LEAF)
+        if is_held and fact.kind is Kind.VALUE and isinstance(fact.value, kinds.Constant):
+            found.update(_numbers(fact.place, fact.value.value))
     return found
+
+
+def _numbers(place: str, value: object) -> Iterator[tuple[str, int | float]]:
+    if type(value) is int or type(value) is float:
+        yield place, value
+    elif type(value) is tuple:
+        for i, part in enumerate(value):
+            yield from _numbers(f"{place}[{i}]", part)

@@ -220,7 +220,7 @@ class _Reader:
                     self.guards.checked.append((name, value, fact))
                 elif isinstance(fact, str) and fact.isdigit():  # nothing else differs in tensors that stand for numbers
                     self.source.refuse_if(f"{name}.size(0) != {fact}")
-                elif isinstance(fact, str):
+                elif isinstance(fact, str) and fact != kinds.FLOAT:
                     self.guards.sizes.read(self.source, name, "size", 0, fact)
             case OpaqueMeta():
                 if isinstance(fact, kinds.Constant):

@@ -34,9 +34,19 @@ class TensorAt:
 
 @dataclass(frozen=True, slots=True)
 class NumberAt:
-    """A number that the function changes from call to call: the size of a tensor without elements. See `sized`."""
+    """A number that changes from call to call, by a tensor that stands for it. See `tensor_of`.
+
+    Attributes:
+        number: The number of the tensor.
+        cls: Whether it is an `int` or a `float`.
+    """
 
     number: int
+    cls: type = int
+
+    def of(self, tensor: torch.Tensor) -> Any:
+        """Returns the number for which a tensor stands; a symbol for a traced one."""
+        return tensor.size(0) if self.cls is int else tensor.item()
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +124,11 @@ def is_steady(node: Node) -> bool:
 def sized(number: int) -> torch.Tensor:
     """Makes a tensor that brings a number into a graph: its first size, which may be a symbol like any other."""
     return torch.empty(number, 0)  # it takes no memory, however large the number
+
+
+def tensor_of(number: float) -> torch.Tensor:
+    """Makes a tensor that brings a number into a graph: of a whole one a size, of any other its value."""
+    return sized(number) if type(number) is int else torch.scalar_tensor(number, dtype=torch.float64)
 
 
 def with_other_ids(value: Any, ids: Mapping[int, int]) -> Any:

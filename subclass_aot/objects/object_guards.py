@@ -34,8 +34,8 @@ from subclass_aot.objects.nodes import (
     TupleAt,
     ValueAt,
     WeakAt,
-    sized,
     steps_of,
+    tensor_of,
     value_of,
 )
 from subclass_aot.objects.walk import Objects
@@ -167,9 +167,13 @@ class ObjectGuards:
             case TensorAt():
                 self.tensors[node.number] = name
             case NumberAt():  # zero and one are compiled on their own, as sizes are
-                self.source.refuse_if(f"type({name}) is not int or {name} < 2")
-                local = self.tensors[node.number] = self.source.fresh("sized")
-                self.source.line(f"{local} = {self.source.const(sized, 'tensor_of_size')}({name})")
+                cls, small = (
+                    self.source.const(node.cls, node.cls.__name__),
+                    f" or {name} < 2" if node.cls is int else "",
+                )
+                self.source.refuse_if(f"type({name}) is not {cls}{small}")
+                local = self.tensors[node.number] = self.source.fresh("number")
+                self.source.line(f"{local} = {self.source.const(tensor_of, 'tensor_of')}({name})")
             case TupleAt():
                 self.source.refuse_if(f"type({name}) is not {self.source.const(node.cls, node.cls.__name__)}")
                 if node.cls is types.MethodType or node.cls in METHODS_IN_C:

@@ -37,7 +37,7 @@ from subclass_aot.objects.nodes import (
     WeakAt,
     is_replaced,
     make_tuple,
-    sized,
+    tensor_of,
     value_of,
     with_other_ids,
 )
@@ -125,6 +125,7 @@ class Objects:
         self._later: deque[int] = deque()
         self._holding_tensors = 0
         self._rebuilt: dict[int, Any] = {}
+        self._numbers: dict[int, Any] = {}  # what the function is given in place of those that change
         self._stand_ins: dict[int, NotStepped] = {}
         self.settings: dict[str, None] = {}
         self._module_name: str | None = None
@@ -230,9 +231,11 @@ class Objects:
     def _node(self, value: Any, path: str, access_path: AccessPath, pinned: bool) -> Node:
         """Notes what stands at a path; what an object holds is walked later."""
         kind = type(value)
-        if kind is int and value >= 2 and path in self._changing:  # sizes of zero and one are no symbols
-            self.tensors.append(HeldTensor(sized(value), path, pinned, True))
-            return NumberAt(len(self.tensors) - 1)
+        if (
+            kind is float or kind is int and value >= 2
+        ) and path in self._changing:  # no size of zero or one is a symbol
+            self.tensors.append(HeldTensor(tensor_of(value), path, pinned, True))
+            return NumberAt(len(self.tensors) - 1, kind)
         if issubclass(kind, type):
             self.reach_classes(value)
             return ValueAt(value)
@@ -381,8 +384,9 @@ class Objects:
                     self._put_what_was_walked(vars(holder.value), entries)
 
     def forget_rebuilt(self) -> None:
-        """Forgets the tuples that were made of other tensors: next time they are made of yet others."""
+        """Forgets what was made of other tensors: next time it is made of yet others."""
         self._rebuilt.clear()
+        self._numbers.clear()
 
     def _put_what_was_walked(self, attributes: dict[str, Any], entries: Entries) -> None:
         """Puts objects back that another thread has exchanged since the walk, as pickling a recurrent layer may."""
@@ -424,7 +428,10 @@ class Objects:
             case TensorAt():
                 return values[node.number]
             case NumberAt():
-                return values[node.number].size(0)
+                number = self._numbers.get(node.number)
+                if number is None:
+                    number = self._numbers[node.number] = node.of(values[node.number])
+                return number
             case TupleAt() if not is_replaced(node):
                 return node.value
             case TupleAt():

@@ -27,10 +27,7 @@ from subclass_aot.tables import is_object
 from subclass_aot.weak import is_weak, referent
 
 _ADDRESS = "the structure of the arguments has an object that is known by its address: {text}"
-_REFUSED = {
-    Kind.NUMBER: "it is a number that the function changes itself, and a symbol",
-    Kind.GRADIENTS: "the function reads or changes the gradients of its inputs",
-}
+_REFUSED = "the function reads or changes the gradients of its inputs"
 _BY_ID = {Kind.IDENTITY: None, Kind.ADDRESS: "known by its id"}
 _WEAK = "it is a weak reference to something that is not walked"
 _OPAQUE = "it is of {kind}, and neither a file nor pickle can say what it holds: {error}"
@@ -159,13 +156,14 @@ class _Writer:
                 return f"object {value.label}"
             case Kind.TENSOR:
                 return self._metadata(value)
-            case Kind.NUMBER | Kind.GRADIENTS:
-                raise Refused(_REFUSED[fact.kind])
+            case Kind.GRADIENTS:
+                raise Refused(_REFUSED)
             case Kind.IDENTITY | Kind.ADDRESS:
                 return _BY_ID[fact.kind]
             case (
                 Kind.LENGTH | Kind.NAMES | Kind.CHILDREN | Kind.SAME | Kind.VIEW | Kind.STORAGE | Kind.LEAF
                 | Kind.BEGINNING | Kind.BYTES | Kind.HISTORY | Kind.TWICE | Kind.SIZE | Kind.ASSUMED
+                | Kind.NUMBER
             ):  # fmt: skip
                 return str(value)
             case _:

@@ -51,9 +51,10 @@ class DynamicPolicy:
                         table.setdefault(path, set()).update(changed)
         if twice:  # what has the name of another has no symbol, since that would be the symbol of both
             found = found.without(twice)
-        for path in arguments.changing:
-            found.sizes.setdefault(path, set()).add(0)
-        return found if found or self.dynamic else None  # with `True`, results may have sizes that depend on data
+        for path, tensor in arguments.changing_numbers:
+            found.sizes.setdefault(path, set()).update(range(tensor.dim())[:1])
+        # With `True`, results may have sizes that depend on data.
+        return found if found or self.dynamic or arguments.changing else None
 
 
 def _merged(seen: Sequence[object], now: Sequence[object]) -> list[object]:

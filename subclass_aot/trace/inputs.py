@@ -265,6 +265,8 @@ def trace_inputs(plan: InputPlan, user: UserInputs, recorder: Recorder, inferenc
         inference: Whether autograd is to see nothing of what is done with them.
     """
     leaves = _placeholders(plan, user, recorder)
+    for position in user.arguments.at_numbers:
+        recorder.listeners.data_dependent.numbers.add(leaves[plan.index_map.flat_of(position)[0]].meta_tag)
     specs = [x.meta_spec if isinstance(x, MetaTensor) else x for x in leaves]
     for *_, slot in plan.inner_requires_grad:
         if slot is not None:

@@ -100,7 +100,8 @@ def trace_once(
                 ):
                     inputs = trace_inputs(plan, user, recorder, inference)
                     forward, backward = _record(fn, inputs, user, recorder, older, attempt.parts)
-                trace = _joint(inputs, forward, backward, tuple({**arguments.objects.settings, **settings}))
+                read = tuple({**arguments.objects.settings, **settings})
+                trace = _joint(inputs, forward, backward, read, arguments.changing)
         except Exception as error:  # of the function's
             pass_on_interruption(error)
             refused = getattr(recorder.graph, "refused_elsewhere", None)
@@ -207,7 +208,13 @@ def _with_tangents(
         return dataclasses.replace(_joint(inputs, forward, backward), reads_objects=reads_objects)
 
 
-def _joint(inputs: TracedInputs, forward: Forward, backward: Backward, settings: tuple[str, ...] = ()) -> JointTrace:
+def _joint(
+    inputs: TracedInputs,
+    forward: Forward,
+    backward: Backward,
+    settings: tuple[str, ...] = (),
+    numbers: tuple[str, ...] = (),
+) -> JointTrace:
     """Returns the graph without writes, and its signature."""
     graph_module = _graph(inputs, forward, backward)
     symbols = inputs.plan.symbols
@@ -216,7 +223,7 @@ def _joint(inputs: TracedInputs, forward: Forward, backward: Backward, settings:
     asserts = tuple(x for x in asserts if all(Number(symbol) in forward.nodes for symbol in x.symints))
     begins_read = backward.recorder.listeners.places.begins_read
     assumptions = Assumptions(
-        symbols, asserts, forward.looks, read_values, beginnings(inputs, begins_read), forward.absent, settings
+        symbols, asserts, forward.looks, read_values, beginnings(inputs, begins_read), forward.absent, settings, numbers
     )
     requires_grad = requires_grad_mutations(inputs)
     mutations = with_backward(forward.mutations, inputs.plan.index_map, backward.mutated_leaves, requires_grad)

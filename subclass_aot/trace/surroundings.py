@@ -15,6 +15,7 @@ from subclass_aot.symbols import unbacked_sizes
 from subclass_aot.trace.autograd_graph import without_saved_tensor_hooks
 from subclass_aot.trace.composites import COMPOSITES
 from subclass_aot.trace.inputs import InputPlan
+from subclass_aot.trace.number_classes import classes_are_those_of_numbers
 from subclass_aot.trace.number_functions import functions_take_symbols
 from subclass_aot.trace.text import numbers_are_written_out
 
@@ -81,6 +82,7 @@ def _surroundings(plan: InputPlan, recorder: Recorder) -> Iterator[None]:
         if plan.symbols is not None:
             stack.enter_context(numbers_are_written_out())
             stack.enter_context(functions_take_symbols())
+            stack.enter_context(classes_are_those_of_numbers())
         stack.enter_context(reads_are_refused())
         stack.enter_context(without_saved_tensor_hooks())
         yield

@@ -28,10 +28,14 @@ class DataDependent(GraphListener):
 
     Args:
         looks: The values of the call that is traced, if they may be read.
+
+    Attributes:
+        numbers: Inputs that stand for numbers of Python that change from call to call: these are symbols.
     """
 
     def __init__(self, looks: Looks | None) -> None:
         self.looks = looks
+        self.numbers: set[fx.Node] = set()
 
     def wants(self, func: _torch.operators.Operator) -> bool:
         return effects_of(func).data_dependent
@@ -63,6 +67,8 @@ class DataDependent(GraphListener):
             return False
         if recorder.phase == "backward":
             return self.looks.are_sizes_wanted(func, current_symbols() is not None)
+        if args[0].meta_tag in self.numbers and current_symbols() is not None:
+            return False
         drawn = args[0].meta_tag.target is DRAW_ELSEWHERE and args[0].dtype.is_floating_point and not args[0].dim()
         if drawn and self.looks.is_drawn(user_line(), current_symbols() is not None):
             return False
