@@ -68,7 +68,7 @@ TRICKS: Final = (
     Trick(
         "SymInt",
         ("trace/text.py", "trace/number_classes.py"),
-        "gives symbolic numbers other `str`, `format`, `hash` and `__class__` in a trace: texts and branches are eager mode's",
+        "gives symbolic numbers other `str`, `hash` and `__class__` in a trace: texts and branches are eager mode's",
     ),
     Trick(
         "math",

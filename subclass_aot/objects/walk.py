@@ -231,9 +231,7 @@ class Objects:
     def _node(self, value: Any, path: str, access_path: AccessPath, pinned: bool) -> Node:
         """Notes what stands at a path; what an object holds is walked later."""
         kind = type(value)
-        if (
-            kind is float or kind is int and value >= 2
-        ) and path in self._changing:  # no size of zero or one is a symbol
+        if (kind is float or kind is int and value >= 2) and path in self._changing:  # zero and one are no symbols
             self.tensors.append(HeldTensor(tensor_of(value), path, pinned, True))
             return NumberAt(len(self.tensors) - 1, kind)
         if issubclass(kind, type):
