@@ -167,11 +167,8 @@ class ObjectGuards:
             case TensorAt():
                 self.tensors[node.number] = name
             case NumberAt():  # zero and one are compiled on their own, as sizes are
-                cls, small = (
-                    self.source.const(node.cls, node.cls.__name__),
-                    f" or {name} < 2" if node.cls is int else "",
-                )
-                self.source.refuse_if(f"type({name}) is not {cls}{small}")
+                cls = self.source.const(node.cls, node.cls.__name__)
+                self.source.refuse_if(f"type({name}) is not {cls}" + (f" or {name} < 2" if node.cls is int else ""))
                 local = self.tensors[node.number] = self.source.fresh("number")
                 self.source.line(f"{local} = {self.source.const(tensor_of, 'tensor_of')}({name})")
             case TupleAt():
