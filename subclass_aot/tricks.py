@@ -71,6 +71,11 @@ TRICKS: Final = (
         "gives symbolic numbers other `str`, `hash` and `__class__` in a trace: texts and branches are eager mode's",
     ),
     Trick(
+        "imports",
+        ("_torch/postponed.py", "_torch/dynamo.py"),
+        "puts modules in the place of sympy, the solver and Dynamo while rules of torch run, which hardly need them",
+    ),
+    Trick(
         "math",
         ("trace/number_functions.py",),
         "replaces `math.sqrt` and `math.log2` in a trace, and gives symbols `divmod`: one compilation serves all sizes",

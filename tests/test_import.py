@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+import torch
 
 import subclass_aot
 from subclass_aot import errors
@@ -114,3 +115,82 @@ def test_the_menu_is_short() -> None:
 def test_earlier_names_go_on_working() -> None:
     assert subclass_aot.load is subclass_aot.load_compiled
     assert subclass_aot.Int4Weight is subclass_aot.tensors.Int4Weight
+
+
+FIRST_CALLS = {
+    "pointwise": "aot_compile(lambda x: x * 2 + 1)(torch.ones(3))",
+    "training": "aot_compile(nn.Sequential(nn.Linear(3, 4), nn.GELU()))(torch.ones(3)).sum().backward()",
+    "attention": "aot_compile(nn.TransformerEncoderLayer(8, 2))(torch.ones(2, 3, 8)).sum().backward()",
+    "convolution": "aot_compile(nn.Conv2d(3, 4, 3))(torch.ones(1, 3, 8, 8)).sum().backward()",
+    "indices": "aot_compile(lambda x: x[torch.tensor([2, 0])].sort()[0])(torch.ones(3, 2))",
+}
+
+
+@pytest.mark.parametrize("program", FIRST_CALLS.values(), ids=FIRST_CALLS)
+def test_a_first_call_imports_neither_the_solver_nor_dynamo(program: str) -> None:
+    """Torch's rules for shapes import them, and need next to nothing of them: see `_torch/postponed.py`."""
+    new = output_of(
+        f"import sys, torch; from torch import nn; from subclass_aot import aot_compile\n{program}\nprint(*sys.modules)"
+    ).split()
+    slow = ["sympy", "torch._dynamo", "torch.fx.experimental.symbolic_shapes", "torch.distributed.tensor"]
+    assert not [name for name in new if any(f"{name}.".startswith(f"{heavy}.") for heavy in slow)]
+
+
+def test_what_stands_for_them_becomes_the_real_one() -> None:
+    """In a rule for shapes that somebody registers, and when a later call has symbols."""
+    program = """
+import sys, torch, subclass_aot as sa
+@torch.library.custom_op("mine::double", mutates_args=())
+def double(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+@double.register_fake
+def _(x):
+    import sympy, torch._dynamo, sympy.core
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv, guard_or_false
+    assert sympy.Integer(2) + 1 == 3 and torch._dynamo.config is not None and sympy.core.Basic is sympy.Basic
+    assert isinstance(ShapeEnv(), ShapeEnv) and guard_or_false(True)
+    return torch.empty_like(x)
+compiled = sa.aot_compile(double)
+for size in (3, 4, 5):
+    assert compiled(torch.ones(size)).sum() == 2 * size
+for name in ("sympy", "torch._dynamo", "torch.fx.experimental.symbolic_shapes"):
+    assert type(sys.modules[name]) is type(sys), name
+assert torch.compile(lambda x: (x + 1).sin(), backend="eager")(torch.zeros(1)).item() > 0.8
+"""
+    assert output_of(program) == ""
+
+
+def test_dynamo_that_is_imported_in_a_trace_compiles_nothing_there() -> None:
+    program = """
+import sys, torch, subclass_aot as sa
+from torch import compile
+graphs = []
+def inner(x):
+    return compile(lambda y: y.sin() * 2, backend=lambda graph, inputs: graphs.append(graph) or graph)(x)
+compiled = sa.aot_compile(lambda x: inner(x) + 1)
+assert "torch._dynamo" not in sys.modules
+assert torch.equal(compiled(torch.ones(3)), torch.ones(3).sin() * 2 + 1) and not graphs
+assert torch.equal(inner(torch.ones(3)), torch.ones(3).sin() * 2) and len(graphs) == 1
+print(*(type(finder).__name__ for finder in sys.meta_path))
+"""
+    assert "_Finder" not in output_of(program).split()
+
+
+@pytest.mark.filterwarnings("ignore:guard_size_oblivious")  # torch's own rules import it
+def test_what_is_said_of_numbers_is_what_the_solver_says() -> None:
+    from torch.fx.experimental import symbolic_shapes
+
+    from subclass_aot._torch import postponed
+
+    given: dict[str, list[tuple[object, ...]]] = {
+        "sym_eq": [((3,), [3]), (2, 3), ((), ()), (torch.Size([2]), (2,)), ([1, 2], (1,))],
+        "sym_and": [(True,), (True, False), (True, True)],
+        "sym_or": [(False,), (False, True)],
+        "free_unbacked_symbols": [(torch.ones(2, 3),), (4,)],
+        "is_nested_int": [(3,)],
+        "has_guarding_hint": [(3,)],
+    }
+    for name, function in postponed.OF_SOLVER.items():
+        for args in given.get(name, [(True,), (False,)]):
+            said = function(*args)
+            assert said == getattr(symbolic_shapes, name)(*args), (name, args)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
+from importlib.abc import MetaPathFinder
+from importlib.machinery import PathFinder
+from types import ModuleType
 from typing import Any, TypeVar
 
 import torch
@@ -15,6 +18,7 @@ from torch import fx
 from subclass_aot.put_back import PutBack
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+_DYNAMO = "torch._dynamo"
 
 
 def tensor_check(tensors: list[torch.Tensor], sizes: list[list[int | None]], strides: list[list[int | None]]) -> Any:
@@ -24,8 +28,6 @@ def tensor_check(tensors: list[torch.Tensor], sizes: list[list[int | None]], str
 
     It is what Dynamo's guards run: one call into C++ for any number of tensors. When it goes: compare in Python.
     """
-    import torch._dynamo  # the C++ side looks up Python objects that this import makes
-
     make: Any = torch._C._dynamo.guards.TensorGuards
     return make(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check
 
@@ -60,12 +62,46 @@ def without_dynamo() -> Iterator[None]:
     """Runs the block so that functions made by `torch.compile` run as the Python functions that they were made of.
 
     Else generated code would be run, or the compiler started, on tensors without data. The stance is public, but is
-    the process's, and may not be set where Dynamo is at work; for that, it is switched off on this thread.
+    the process's, and may not be set where Dynamo is at work; for that, it is switched off on this thread. Dynamo is
+    slow to import, and what is not there yet runs nothing: then the stance is set if somebody imports it in the block.
     """
     set_eval_frame: Any = torch._C._dynamo.eval_frame.set_eval_frame
     before = set_eval_frame(None)
-    with PutBack(partial(set_eval_frame, before)), torch.compiler.set_stance("force_eager"):
+    with PutBack(partial(set_eval_frame, before)), ExitStack() as stack:
+
+        def set_stance() -> None:
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
+
+        if _DYNAMO in sys.modules:
+            set_stance()
+        else:
+            sys.meta_path.insert(0, finder := _Finder(set_stance))
+            stack.callback(sys.meta_path.remove, finder)
         yield
+
+
+class _Finder(MetaPathFinder):
+    """Calls a function when Dynamo has been imported.
+
+    Args:
+        then: The function.
+    """
+
+    def __init__(self, then: Callable[[], object]) -> None:
+        self._then = then
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
+        """Finds Dynamo as Python does, and no other module."""
+        spec = PathFinder.find_spec(name, path, target) if name == _DYNAMO else None
+        if spec is not None and spec.loader is not None:
+            load = spec.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                load(module)
+                self._then()
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
 
 
 @contextmanager

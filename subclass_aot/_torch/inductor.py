@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from subclass_aot._torch.postponed import without_slow_imports
 from subclass_aot.put_back import PutBack, attributes_put_back
 
 if TYPE_CHECKING:  # of which the one brings sympy
@@ -89,7 +90,8 @@ def convolution_backend(  # noqa: PLR0913  # those of the operator
 
 def looks_channels_last(tensor: torch.Tensor) -> bool:
     """Returns whether kernels take a tensor for channels-last; `is_contiguous` does not say it where a size is one."""
-    return torch._prims_common.suggest_memory_format(tensor) is not torch.contiguous_format
+    with without_slow_imports():
+        return torch._prims_common.suggest_memory_format(tensor) is not torch.contiguous_format
 
 
 def force_strides(graph: Graph, node: Node, strides: tuple[int, ...]) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 
 from torch._logging import _internal
@@ -24,14 +25,24 @@ def trace_structured(name: str, payload: Callable[[], str]) -> None:
 
     When it goes: nothing.
     """
-    _internal.trace_structured(name, payload_fn=payload, expect_trace_id=False)
+    if _is_traced():
+        _internal.trace_structured(name, payload_fn=payload, expect_trace_id=False)
 
 
 def trace_structured_artifact(name: str, text: str) -> None:
     """Writes a text of any name there."""
-    _internal.trace_structured(
-        "artifact",
-        metadata_fn=lambda: {"name": name, "encoding": "string"},
-        payload_fn=lambda: text,
-        expect_trace_id=False,
-    )
+    if _is_traced():
+        _internal.trace_structured(
+            "artifact",
+            metadata_fn=lambda: {"name": name, "encoding": "string"},
+            payload_fn=lambda: text,
+            expect_trace_id=False,
+        )
+
+
+def _is_traced() -> bool:
+    """Returns whether there are such files. Torch itself finds out by writing a first text, which is slow to make."""
+    handlers = _internal.trace_log.handlers
+    kind = getattr(_internal, "LazyTraceHandler", None)
+    undecided = all(type(handler) is kind and getattr(handler, "root_dir", "") is None for handler in handlers)
+    return not undecided or bool(handlers) and "MAST_HPC_JOB_NAME" in os.environ

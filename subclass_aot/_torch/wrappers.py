@@ -143,8 +143,18 @@ When it goes: `set_` below dispatch.
 """
 
 
-contiguous_stride: Callable[[tuple[Any, ...]], tuple[Any, ...]] = torch._prims_common.make_contiguous_strides_for
-"""The strides of a packed, row-major tensor of a size. When it goes: multiply."""
+def contiguous_stride(size: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Returns the strides of a tensor whose elements lie one after the other. Torch's function takes symbols, too.
+
+    When it goes: products of the sizes, from the last one on.
+    """
+    stride, step = [], 1
+    for n in reversed(size):
+        if type(n) is not int:
+            return torch._prims_common.make_contiguous_strides_for(size)
+        stride.append(step)
+        step *= n or 1
+    return tuple(reversed(stride))
 
 
 def is_nested_int(size: object) -> bool:

@@ -82,6 +82,7 @@ def infer(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             _torch.dispatch.disable_current_modes(),
             torch.no_grad(),
             _torch.dispatch.python_dispatcher() if symbolic else nullcontext(),
+            _torch.postponed.without_slow_imports(),
         ):
             if device.type == "cpu" and is_checked(func, args, kwargs):
                 check_by_kernel(func, meta_args, meta_kwargs)

@@ -505,6 +505,7 @@ def spec_of_tangent(spec: Spec) -> Spec:
     with (
         nullcontext() if spec.solver is None else _torch.dispatch.python_dispatcher(),
         _torch.dispatch.disable_current_modes(),
+        _torch.postponed.without_slow_imports(),
     ):
         dense = torch.empty_strided(spec.size, spec.stride, dtype=spec.dtype, device="meta")
         fake = torch.empty_like(torch.empty_like(dense))  # once gives strides of dims of size one that twice does not
