@@ -21,6 +21,8 @@ from typing import Any
 
 import torch
 
+from subclass_aot.put_back import PutBack
+
 _MARK = "__dynamo_disable"
 
 
@@ -151,19 +153,23 @@ def _without() -> Iterator[None]:
         _DYNAMO: {"disable": disable},
     }
     put = [_Postponed(name, known) for name, known in missing.items() if name not in sys.modules]
-    for module in put:
-        sys.modules[module.__name__] = module
-        if module.__name__ in (_SYMPY, _DYNAMO):
-            module.__path__ = []
-    sys.meta_path.insert(0, finder := _Finder())
-    try:
-        yield
-    finally:
-        sys.meta_path.remove(finder)
+    finder = _Finder()
+
+    def put_back() -> None:
+        if finder in sys.meta_path:
+            sys.meta_path.remove(finder)
         for module in put:
             _remove(module)
         for function in left_alone:  # the real Dynamo makes another one
             vars(function).pop(_MARK, None)
+
+    with PutBack(put_back):
+        for module in put:
+            sys.modules[module.__name__] = module
+            if module.__name__ in (_SYMPY, _DYNAMO):
+                module.__path__ = []
+        sys.meta_path.insert(0, finder)
+        yield
 
 
 def _imported(name: str) -> ModuleType:
