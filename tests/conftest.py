@@ -19,6 +19,7 @@ import pytest
 import torch
 
 from subclass_aot._native import accelerated, build, cache
+from tests import itself
 from tests.native.places import run_natively
 
 TESTS = Path(__file__).resolve().parent
@@ -78,6 +79,15 @@ MANY = 3
 
 def _function_of(item: pytest.Item) -> str:
     return item.nodeid.partition("[")[0]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Fails a test in which the function itself ran with a warning, unless `itself.txt` has the test."""
+    with itself.watched() as seen:
+        yield
+    if seen and _function_of(item) not in itself.allowed():
+        pytest.fail(f"{_function_of(item)} is not in itself.txt, and the function itself ran:\n{seen[0]}")
 
 
 @pytest.fixture(autouse=True)
