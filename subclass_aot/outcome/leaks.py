@@ -3,10 +3,10 @@
 Note [Traced tensors that stay]
 ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
 What a program puts into objects that the call reaches is put there again at each call (`outcome/`). Elsewhere, in a
-class, in a module of Python, in a generator, a traced tensor would stay, and have no data. Autograd's graph
+class, in a module of Python, in a generator, in a context variable, a traced tensor would stay, and have no data. Autograd's graph
 of the trace may hold traced tensors, and so may what it leads to. So a tensor that somebody holds is followed upwards,
-from holder to holder, and is a leak where that ends in something that anybody can reach: a module, a class, or a
-variable of a function that is running.
+from holder to holder, and is a leak where that ends in something that anybody can reach: a module, a class, a context,
+or a variable of a function that is running.
 
 Python finds holders by looking through all objects that its collector knows, and leaves out those which it was told to
 leave alone. As long as that is what is older than the trace (see `OlderObjects`), a step from holder to holder costs
@@ -16,6 +16,7 @@ older and holds any of that.
 
 from __future__ import annotations
 
+import contextvars
 import gc
 import inspect
 import sys
@@ -142,6 +143,10 @@ class Holders:
                 continue
             self._met[id(holder)], self._below[id(holder)] = holder, held_by_it
             above.append(holder)
+            if isinstance(holder, contextvars.Context):  # of this thread, or one that a task or a program has copied
+                name = next(variable.name for variable, value in holder.items() if id(value) in self._met)
+                _, leaf = _path(holder, self._met, self._below)
+                raise TraceError(_LEAKED.format(where=f"in context variable {name}", tensor=_described(leaf)))
             where = _known_place(holder, self._reachable)
             if where is not None:
                 path, leaf = _path(holder, self._met, self._below)

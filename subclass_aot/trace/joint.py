@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -114,7 +115,8 @@ def trace_once(
             values.forget()
         _torch.wrappers.forget_jagged_dummy()
         own = [x for each in (inputs, forward, recorder, backward.recorder) for x in each.collections()]
-        holders = find_holders(recorder.made, own, forward.outcome.literals)
+        given = [weakref.ref(x) for x in (*inputs.leaves, *inputs.seen) if isinstance(x, torch.Tensor)]
+        holders = find_holders([*recorder.made, *given], own, forward.outcome.literals)
     if holders is not None:
         holders.follow()
     recorder.made.clear()

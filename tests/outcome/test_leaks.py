@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextvars
+import functools
 import gc
 import sys
 import threading
@@ -39,6 +41,41 @@ def in_a_function(x: Any) -> Any:
     return lambda: y
 
 
+def its_argument_in_another_module(x: Any) -> Any:
+    leaks.here = x  # type: ignore[attr-defined]
+    return x * 2
+
+
+def its_argument_in_a_thread(x: Any) -> Any:
+    OF_THREADS.here = x
+    return x * 2
+
+
+def a_view_of_its_argument_in_a_thread(x: Any) -> Any:
+    OF_THREADS.here = [x.view(-1)]
+    return x * 2
+
+
+def its_argument_in_a_partial(x: Any) -> Any:
+    PARTIAL.here = x  # type: ignore[attr-defined]
+    return x * 2
+
+
+def in_a_context(x: Any) -> Any:
+    CONTEXT.set([x * 2])
+    return x
+
+
+def its_argument_in_a_context(x: Any) -> Any:
+    CONTEXT.set(x)
+    return x * 2
+
+
+OF_THREADS = threading.local()
+PARTIAL = functools.partial(print)
+CONTEXT: contextvars.ContextVar[Any] = contextvars.ContextVar("of_tests", default=None)
+
+
 def tensors() -> Any:
     yield torch.ones(3)
     yield torch.ones(3, requires_grad=True)
@@ -49,6 +86,12 @@ LEAKS: dict[Callable[..., Any], str] = {
     in_another_module: r"in module subclass_aot.outcome.leaks, .here",
     in_a_generator: "in generator, which is returned",
     in_a_function: "in function, which is returned",
+    its_argument_in_another_module: r"in module subclass_aot.outcome.leaks, .here",
+    its_argument_in_a_thread: "in module tests.outcome.test_leaks, .OF_THREADS",
+    a_view_of_its_argument_in_a_thread: "in module tests.outcome.test_leaks, .OF_THREADS",
+    its_argument_in_a_partial: "in module tests.outcome.test_leaks, .PARTIAL",
+    in_a_context: "in context variable of_tests",
+    its_argument_in_a_context: "in context variable of_tests",
 }
 
 
@@ -63,7 +106,9 @@ def test_who_keeps_a_traced_tensor_is_named(program: Callable[..., Any], kind: i
     finally:
         Store.saved = None
         Store.table.clear()
-        vars(leaks).pop("here", None)
+        for table in (vars(leaks), vars(OF_THREADS), vars(PARTIAL)):
+            table.pop("here", None)
+        CONTEXT.set(None)
 
 
 class Scale(torch.autograd.Function):
