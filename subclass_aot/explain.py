@@ -101,6 +101,8 @@ def _mutations(signature: JointSignature, mutation: InputMutation) -> Iterator[s
         yield f"sizes and strides mutated in place: {path}"
     if mutation.requires_grad_mutation:
         yield f"begins to require grad: {path}"
+    if mutation.retains_grad:
+        yield f"keeps its gradient: {path}"
     yield from (f"written by backward: {signature.path_of(slot)}" for slot in mutation.mutated_in_backward)
 
 

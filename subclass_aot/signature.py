@@ -89,7 +89,8 @@ class InputMutation:
     """What a call does to one of its inputs: the one record of it, which all that comes after the trace reads.
 
     Attributes:
-        input: The position of the input, or of a view after these, which has metadata mutations alone.
+        input: The position of the input, or of a view after these, which has metadata mutations and `retains_grad`
+            alone.
         mutated_leaves: Its flat slots that forward writes.
         new_value: Its new value, if it is mutated under autograd. The generated call applies it with
             `input.copy_(...)`, outside the graph.
@@ -104,6 +105,7 @@ class InputMutation:
         requires_grad_mutation: Whether it begins to require grad; the call sees to it before it runs the graph.
         mutated_in_backward: Its flat slots that are written while gradients are computed. Backward reads them as they
             are when it runs: each is one more graph input after the tangents, and its new value one more output.
+        retains_grad: Whether it is no leaf of autograd's graph, and gets a `.grad` all the same: `x.retain_grad()`.
     """
 
     input: int
@@ -116,6 +118,7 @@ class InputMutation:
     shares_version_counter: bool = False
     requires_grad_mutation: bool = False
     mutated_in_backward: tuple[int, ...] = ()
+    retains_grad: bool = False
 
 
 @dataclass(frozen=True)

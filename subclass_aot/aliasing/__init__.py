@@ -3,6 +3,7 @@
 from subclass_aot.aliasing.history import as_non_leaf as as_non_leaf
 from subclass_aot.aliasing.history import autograd_base as autograd_base
 from subclass_aot.aliasing.history import is_autograd_leaf as is_autograd_leaf
+from subclass_aot.aliasing.history import retains_grad as retains_grad
 from subclass_aot.aliasing.storage import Base as Base
 from subclass_aot.aliasing.storage import bases_of as bases_of
 from subclass_aot.aliasing.storage import flat_base as flat_base

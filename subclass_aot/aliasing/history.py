@@ -59,3 +59,11 @@ class _Next(torch.autograd.Function):
     @staticmethod
     def backward(ctx: object, gradient: torch.Tensor) -> None:
         return None
+
+
+def retains_grad(tensor: torch.Tensor) -> bool:
+    """Returns whether a tensor that is no leaf of autograd's graph is to have a `.grad` after backward."""
+    try:
+        return tensor.requires_grad and not tensor.is_leaf and tensor.retains_grad
+    except RuntimeError:  # a view that autograd could not regenerate after a write
+        return False

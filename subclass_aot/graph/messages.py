@@ -102,6 +102,10 @@ HOOKED_INPUT = """{path}: the function registers a gradient hook on this input.
   That happens while tracing, not in the graph, so the user's tensor would not have the hook.
   Instead: register it on {path} before the call, or inside on a tensor that is computed, as in x.view_as(x)."""
 
+RETAINED_AND_WRITTEN = """{path}: the function has this input keep its gradient, as by retain_grad(), and writes into it
+  or into what it is a view of, where autograd sees it. What it computes of the new value goes backward past the input.
+  Instead: write into a tensor that is computed, as {path}.clone(), and have that keep its gradient."""
+
 BACKWARD_THROUGH_INPUT = """{path}: the function goes backward itself, as with loss.backward(), and {path} is no leaf of
   autograd's graph: in eager mode gradients go on from there into what was computed before the call.
   A graph has gradients of its inputs only.

@@ -3,10 +3,10 @@
 Note [Traced tensors that stay]
 ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
 What a program puts into objects that the call reaches is put there again at each call (`outcome/`). Elsewhere, in a
-class, in a module of Python, in a generator, in a context variable, a traced tensor would stay, and have no data. Autograd's graph
-of the trace may hold traced tensors, and so may what it leads to. So a tensor that somebody holds is followed upwards,
-from holder to holder, and is a leak where that ends in something that anybody can reach: a module, a class, a context,
-or a variable of a function that is running.
+class, in a module of Python, in a generator, in a context variable, a traced tensor would stay, and have no data.
+Autograd's graph of the trace may hold traced tensors, and so may what it leads to. So a tensor that somebody holds is
+followed upwards, from holder to holder, and is a leak where that ends in something that anybody can reach: a module, a
+class, a context, or a variable of a function that is running.
 
 Python finds holders by looking through all objects that its collector knows, and leaves out those which it was told to
 leave alone. As long as that is what is older than the trace (see `OlderObjects`), a step from holder to holder costs

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import torch
 
 from subclass_aot import _torch
+from subclass_aot.aliasing import retains_grad
 from subclass_aot.flatten import FlattenPlan
 from subclass_aot.meta import MetaTensor, Storage
 from subclass_aot.objects import AccessPath
@@ -383,14 +384,6 @@ class _BackwardReader(Reader):
 
     def object_at(self, position: int) -> int:
         return self._after.keep(Given(self._after._reader.object_at(position)))
-
-
-def retains_grad(tensor: torch.Tensor) -> bool:
-    """Returns whether a tensor that is no leaf of autograd's graph is to have a `.grad` after backward."""
-    try:
-        return tensor.requires_grad and not tensor.is_leaf and tensor.retains_grad
-    except RuntimeError:  # a view that autograd could not regenerate after a write
-        return False
 
 
 def _table_of_new(tensor: torch.Tensor) -> Table:

@@ -97,6 +97,9 @@ class _Writer:
         self.copy_new_values(of_inputs, made)
         # Autograd makes a view again, as it is, after such a write.
         self.reshape([mutation for mutation in self.mutations.of_inputs if mutation.input >= count])
+        for mutation in self.mutations.of_inputs:
+            if mutation.retains_grad:
+                self.source.line(f"{self.values[mutation.input]}.retain_grad()")
         return results.all()
 
     @contextmanager

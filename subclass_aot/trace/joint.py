@@ -37,7 +37,7 @@ from subclass_aot.trace.forward import Forward, run_forward
 from subclass_aot.trace.handlers import traced_until_the_end
 from subclass_aot.trace.inputs import TracedInputs, UserInputs, plan_inputs, trace_inputs
 from subclass_aot.trace.made_leaves import described
-from subclass_aot.trace.mutations import requires_grad_mutations, with_backward
+from subclass_aot.trace.mutations import requires_grad_mutations, retaining_inputs, with_backward
 from subclass_aot.trace.settings import settings_noted
 from subclass_aot.trace.surroundings import recording, with_symbols
 from subclass_aot.trace.tangents import Tangents
@@ -228,8 +228,8 @@ def _joint(
     assumptions = Assumptions(
         symbols, asserts, forward.looks, read_values, beginnings(inputs, begins_read), forward.absent, settings, numbers
     )
-    requires_grad = requires_grad_mutations(inputs)
-    mutations = with_backward(forward.mutations, inputs.plan.index_map, backward.mutated_leaves, requires_grad)
+    began, retaining = requires_grad_mutations(inputs), retaining_inputs(inputs, forward.mutations)
+    mutations = with_backward(forward.mutations, inputs.plan.index_map, backward.mutated_leaves, began, retaining)
     outcome = forward.outcome
     if forward.after is not None:
         objects, kept = forward.after.extended(outcome)

@@ -9,7 +9,15 @@ from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 import torch
 
 from subclass_aot import _torch, descriptors
-from subclass_aot.aliasing import Base, bases_of, has_internal_overlap, is_autograd_leaf, storage_groups, versions
+from subclass_aot.aliasing import (
+    Base,
+    bases_of,
+    has_internal_overlap,
+    is_autograd_leaf,
+    retains_grad,
+    storage_groups,
+    versions,
+)
 from subclass_aot.errors import LastingChangeError, MutationError
 from subclass_aot.flatten import IndexMap
 from subclass_aot.graph import Recorder, Retrace, messages
@@ -102,6 +110,24 @@ def requires_grad_mutations(inputs: TracedInputs) -> tuple[int, ...]:
     return tuple(i for i, (before, now) in pairs if is_autograd_leaf(now) and not before.requires_grad)
 
 
+def retaining_inputs(inputs: TracedInputs, found: Mutations) -> tuple[int, ...]:
+    """Returns the positions of inputs, and of views after these, that the program made keep their gradients.
+
+    Args:
+        inputs: The inputs, after the function ran.
+        found: What it did to them.
+
+    Raises:
+        MutationError: One is written under autograd.
+    """
+    retaining = tuple(i for i, traced in enumerate(inputs.seen) if retains_grad(traced))
+    paths = (*inputs.plan.paths, *inputs.plan.views)
+    for i in retaining:
+        if i in found.under_autograd or (i >= len(inputs.traced) and found.under_autograd):
+            raise MutationError(messages.RETAINED_AND_WRITTEN.format(path=paths[i]))
+    return retaining
+
+
 def mutations_of(
     inputs: TracedInputs,
     user: UserInputs,
@@ -169,7 +195,11 @@ def _mutated_contexts(outcome: Outcome) -> set[int]:
 
 
 def with_backward(
-    forward: Mutations, index_map: IndexMap, in_backward: Iterable[int], requires_grad: Iterable[int]
+    forward: Mutations,
+    index_map: IndexMap,
+    in_backward: Iterable[int],
+    requires_grad: Iterable[int],
+    retaining: Iterable[int],
 ) -> Mutations:
     """Returns the mutations of forward and those that are known when gradients were computed.
 
@@ -178,8 +208,11 @@ def with_backward(
         index_map: Which leaf belongs to which input.
         in_backward: The flat slots that backward writes.
         requires_grad: The positions of inputs that begin to require grad.
+        retaining: The positions of inputs that keep their gradients.
     """
     found = {mutation.input: mutation for mutation in forward.of_inputs}
+    for i in retaining:
+        found[i] = dataclasses.replace(found.get(i, InputMutation(i)), retains_grad=True)
     for i in requires_grad:
         found[i] = dataclasses.replace(found.get(i, InputMutation(i)), requires_grad_mutation=True)
     for slot in in_backward:

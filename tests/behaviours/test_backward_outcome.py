@@ -789,6 +789,56 @@ def retained_and_let_go(compile: Compile) -> list[Any]:
     return seen(x.grad)
 
 
+@program
+def retained_by_an_argument(compile: Compile) -> list[Any]:
+    def function(x: Any, y: Any) -> Any:
+        x.retain_grad()
+        return (x * y).sin().sum()
+
+    compiled, found = compile(function), []
+    for i in range(3):
+        x = leaf(i) * 2
+        compiled(x, x if i == 2 else leaf()).backward()
+        found.append(seen(x.grad))
+    return found
+
+
+@program
+def retained_by_a_view_of_an_argument(compile: Compile) -> list[Any]:
+    def function(x: Any, rows: Any) -> Any:
+        rows.retain_grad()
+        return (x.sum() * rows).sin().sum()
+
+    x = leaf() * 2
+    rows = x[:2]
+    compile(function)(x, rows).backward()
+    return seen(rows.grad)
+
+
+@program
+def retained_by_an_argument_that_is_a_wrapper(compile: Compile) -> list[Any]:
+    def function(x: Any) -> Any:
+        x.retain_grad()
+        return x.sin().sum()
+
+    x = TwoTensor(torch.full((3,), 2.0), torch.ones(3)).requires_grad_()
+    y = x * 2
+    loss = compile(function)(y)
+    loss.backward(torch.ones_like(loss))
+    return seen(y.grad)
+
+
+@program
+def retained_by_a_leaf(compile: Compile) -> list[Any]:
+    def function(x: Any) -> Any:
+        x.retain_grad()
+        return x.sin().sum()
+
+    x = leaf()
+    compile(function)(x).backward()
+    return [*seen(x.grad), x.retains_grad]
+
+
 ON_REAL_TENSORS = {"after_several_calls", "twice_where_hooks_read_what_they_left", "after_others_have_changed_it"}
 """Hooks are traced once more on tensors of that moment, of which the trace has no symbols."""
 
@@ -904,6 +954,22 @@ def test_a_history_that_was_computed_in_backward_is_an_error_that_says_so() -> N
     aot_compile(function)(leaf()).sum().backward()
     with pytest.raises(BackwardOutcomeError, match="no record of its history"):
         state["y"].sum().backward()
+
+
+@pytest.mark.parametrize("early", [False, True])
+@pytest.mark.parametrize("of", [lambda x: x, lambda x: x[:2]])
+def test_an_argument_that_keeps_its_gradient_and_is_written_is_refused(early: bool, of: Any) -> None:
+    def function(x: Any, y: Any, kept: Any) -> Any:
+        if early:
+            kept.retain_grad()
+        x.mul_(y)
+        if not early:
+            kept.retain_grad()
+        return x.sin().sum()
+
+    x = leaf() * 2
+    with pytest.raises(MutationError, match="keep its gradient"):
+        aot_compile(function)(x, leaf(), of(x))
 
 
 @pytest.mark.parametrize(
