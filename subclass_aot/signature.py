@@ -108,6 +108,7 @@ class InputMutation:
         retains_grad: Whether it is no leaf of autograd's graph, and gets a `.grad` all the same: `x.retain_grad()`.
     """
 
+    # More than ten attributes: each is another thing that a program does to an input.
     input: int
     mutated_leaves: tuple[int, ...] = ()
     new_value: Value | None = None
