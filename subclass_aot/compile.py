@@ -503,11 +503,9 @@ class CompiledFunction(Generic[_P, _R]):
         if tried:
             latest, other = list(tried.items())[-1]
             return self._values.reason(latest.signature, other)
-        if reasons := self._changing.reasons:
-            return "; ".join(reasons.values())
         state = global_state()
-        differences = [difference(s.facts, facts_of(arguments, state, s.scope)) for s in self._specializations]
-        nearest = min(differences, key=len)
+        differences = (difference(s.facts, facts_of(arguments, state, s.scope)) for s in self._specializations)
+        nearest = min(map(self._changing.told, differences), key=len)
         return "; ".join(nearest) or "the same call as before (its entry was dropped from the cache)"
 
 

@@ -153,7 +153,7 @@ def compile_split(
         double_backward: What makes gradients differentiable.
     """
     before_compile()
-    graphs.tell_compilers(signature, options.backward.chooses_strides)
+    graphs.tell_compilers(signature, options.backward.chooses_strides, options.backward is BACKENDS["eager"])
     log_graph("inference" if graphs.backward is None else "forward", graphs.forward, name)
     backend = options.of_forward(graphs)
     with _told(backend, graphs.forward, name, "forward"):

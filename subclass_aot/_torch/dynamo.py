@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from importlib.abc import MetaPathFinder
-from importlib.machinery import PathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -90,7 +90,7 @@ class _Finder(MetaPathFinder):
     def __init__(self, then: Callable[[], object]) -> None:
         self._then = then
 
-    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         """Finds Dynamo as Python does, and no other module."""
         spec = PathFinder.find_spec(name, path, target) if name == _DYNAMO else None
         if spec is not None and spec.loader is not None:

@@ -49,7 +49,7 @@ class _Postponed(ModuleType):
 class _Finder(MetaPathFinder):
     """Finds parts of a package in whose place a module stands: they come with the real one."""
 
-    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
+    def find_spec(self, name: str, path: object, target: object = None) -> ModuleSpec | None:
         """Imports the package, then the part; and gives the part, if it is one of such a package."""
         package = name.rpartition(".")[0]
         if type(sys.modules.get(package)) is not _Postponed:
@@ -96,7 +96,7 @@ def _of_numbers(name: str, answer: Callable[..., Any] | None) -> Callable[..., A
         answer: What it says of numbers; None if only the solver says it.
     """
 
-    def function(*args: Any, **kwargs: Any) -> Any:
+    def function(*args: object, **kwargs: object) -> Any:
         if answer is not None and not kwargs and all(map(_is_plain, args)):
             return answer(*args)
         return getattr(_imported(_SOLVER), name)(*args, **kwargs)
@@ -111,9 +111,10 @@ def _is_plain(value: object) -> bool:
     return type(value) in (bool, int) or isinstance(value, tuple | list) and all(map(_is_plain, value))
 
 
-def _equal(one: Any, other: Any) -> bool:
-    shapes = isinstance(one, tuple | list) and isinstance(other, tuple | list)
-    return tuple(one) == tuple(other) if shapes else bool(one == other)
+def _equal(one: object, other: object) -> bool:
+    if isinstance(one, tuple | list) and isinstance(other, tuple | list):
+        return tuple(one) == tuple(other)
+    return one == other
 
 
 OF_SOLVER = {

@@ -1,7 +1,6 @@
 """Facts: the one list of what a signature depends on of a call, and what differs between two."""
 
 from subclass_aot.facts.code import source_of as source_of
-from subclass_aot.facts.fact import LEAF as LEAF
 from subclass_aot.facts.fact import Fact as Fact
 from subclass_aot.facts.fact import Facts as Facts
 from subclass_aot.facts.fact import Kind as Kind

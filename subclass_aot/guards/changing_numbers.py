@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from subclass_aot.call import Arguments
 from subclass_aot.call.pytree import path_of
-from subclass_aot.facts import LEAF, Facts, Kind
+from subclass_aot.facts import Facts, Kind
 from subclass_aot.facts import fact as kinds
 from subclass_aot.signature import JointSignature
 
@@ -22,6 +22,7 @@ class ChangingNumbers:
     def __init__(self) -> None:
         self.paths: set[str] = set()
         self.reasons: dict[str, str] = {}
+        self._places: dict[str, str] = {}
         self._kept: set[str] = set()
 
     def learn(self, arguments: Arguments, signature: JointSignature, before: Facts, now: Facts) -> None:
@@ -34,7 +35,7 @@ class ChangingNumbers:
             now: Those of the call.
         """
         ids, then, assigned = set(arguments.identified.values()), numbers_in(before), signature.assigned_paths
-        paths = {f"{LEAF} {i}": path_of(accessor) for i, accessor in enumerate(arguments.treespec.accessors())}
+        paths = {f"{kinds.LEAF} {i}": path_of(accessor) for i, accessor in enumerate(arguments.treespec.accessors())}
         for place, number in numbers_in(now).items():
             known = then.get(place)
             is_other = known is not None and type(known) is type(number) and known != number
@@ -42,8 +43,21 @@ class ChangingNumbers:
                 path = paths.get(place, place)
                 if path not in self._kept and path not in self.paths:
                     self.paths.add(path)
+                    self._places[path] = place
                     then_and_now = f"{known} before, {number} now" if is_other else f"new, {number} now"
                     self.reasons[path] = f"{path}: {then_and_now}"
+
+    def told(self, differences: Iterable[str]) -> list[str]:
+        """Returns what differs from another call, with what the new numbers were and are in place of their facts.
+
+        Args:
+            differences: The facts that differ, each as one line.
+        """
+        names = [name for path in self.reasons for name in (path, self._places[path])]
+        beginnings = tuple(
+            [f"{of}{name}{end}" for name in names for of in ("", "class of ") for end in (":", ".size(")]
+        )
+        return [*self.reasons.values(), *(line for line in differences if not line.startswith(beginnings))]
 
     def keep(self, paths: Collection[str]) -> bool:
         """Has numbers stay numbers, as where the function fails with symbols; returns whether one was a symbol.
@@ -62,7 +76,7 @@ def numbers_in(facts: Facts) -> Mapping[str, int | float]:
     """Finds the numbers among arguments, and those that objects hold, also in tuples, by their places."""
     found: dict[str, int | float] = {}
     for fact in facts:
-        is_held = fact.within or fact.place.startswith(LEAF)
+        is_held = fact.within or fact.place.startswith(kinds.LEAF)
         if is_held and fact.kind is Kind.VALUE and isinstance(fact.value, kinds.Constant):
             found.update(_numbers(fact.place, fact.value.value))
     return found

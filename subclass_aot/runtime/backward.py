@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any, NoReturn
 
@@ -12,13 +12,14 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.backends import BoxedFunction
 from subclass_aot.codegen import Source
-from subclass_aot.descriptors import BackwardMutation, Number, OutputDescriptor, descriptor_of
+from subclass_aot.descriptors import BackwardMutation, Number, OutputDescriptor, Tangent, descriptor_of, outermost
 from subclass_aot.flatten import PlainTensorMeta, SubclassCreationMeta, ValueMeta, emit_unwrap, emit_wrap
 from subclass_aot.meta import Spec
 from subclass_aot.outcome import BackwardOutcome, emit_finish
 from subclass_aot.outputs import ComputedSymints, Constant, InputLeaf, SameAsOutput, Value
 from subclass_aot.runtime import tangent_coercion
 from subclass_aot.runtime.calling_convention import Convention, SymintNames, emit_run
+from subclass_aot.runtime.expanded_tangents import is_taken_expanded
 from subclass_aot.runtime.graphs import Graphs
 from subclass_aot.runtime.lazy import LazyFunction
 from subclass_aot.runtime.once import without_way_back
@@ -247,16 +248,20 @@ class _Writer:
         if len(self.names) > 1:  # else there is one: autograd does not go backward for nothing at all
             given = self.source.fresh("tangents")  # a name, since each line for zeros needs all of them
             self.source.line(f"{given} = ({', '.join(self.names)},)")
+        assert self.graphs.backward is not None
+        inputs = self.graphs.backward.graph.find_nodes(op="placeholder")
+        expanded = iter([is_taken_expanded(x) for x in inputs if isinstance(outermost(descriptor_of(x)), Tangent)])
         pairs = zip(self.names, self.signature.tangents, strict=True)
-        return [leaf for name, tangent in pairs for leaf in self.tangent(name, tangent, given)]
+        return [leaf for name, tangent in pairs for leaf in self.tangent(name, tangent, given, expanded)]
 
-    def tangent(self, name: str, tangent: TangentSpec, given: str | None) -> list[str]:
+    def tangent(self, name: str, tangent: TangentSpec, given: str | None, expanded: Iterator[bool]) -> list[str]:
         """Appends what takes one tangent apart, zeros where it is undefined; returns its leaves.
 
         Args:
             name: The name of the tangent.
             tangent: What it should be.
             given: The name of all tangents; None if this one is always defined.
+            expanded: Whether the graph takes the next leaf expanded.
         """
         source, symints = self.source, self.symints
         specs = [spec for spec in tangent.specs if not is_symbolic(spec)]  # its sizes are those of the result
@@ -278,7 +283,10 @@ class _Writer:
                 source.line(f"{leaf} = {part}")
                 if isinstance(spec, Spec):
                     stride = symints.all(spec.stride)
-                    source.line(f"if {leaf}.stride() != {stride}: {leaf} = {restride}({leaf}, {stride})")
+                    other = f"{leaf}.stride() != {stride}"
+                    if next(expanded):  # see Note [Expanded gradients]
+                        other += f" and any({leaf}.stride())"
+                    source.line(f"if {other}: {leaf} = {restride}({leaf}, {stride})")
         return [leaf for leaf, spec in zip(leaves, specs, strict=True) if isinstance(spec, Spec)]
 
 

@@ -30,6 +30,7 @@ from subclass_aot.descriptors import (
 from subclass_aot.meta import Spec, new_leaf
 from subclass_aot.operators import effects_of
 from subclass_aot.passes import RemovedOnce, default_partition, is_backward, is_symint, part_of_graph
+from subclass_aot.runtime.expanded_tangents import note_taken_expanded
 from subclass_aot.runtime.value_checks import is_in_parts, with_checks
 from subclass_aot.signature import JointSignature
 from subclass_aot.trace import JointTrace
@@ -133,7 +134,7 @@ class Graphs:
             self, backward=backward, saved=tuple(self.saved[i] for i in of_whole), of_whole=of_whole
         )
 
-    def tell_compilers(self, signature: JointSignature, free_strides: bool) -> None:
+    def tell_compilers(self, signature: JointSignature, free_strides: bool, one_by_one: bool = False) -> None:
         """Writes into `meta` what compilers may make use of: which inputs stay in place, which outputs are free.
 
         What one compiler notes of CUDA graphs is for the other one, too.
@@ -141,8 +142,11 @@ class Graphs:
         Args:
             signature: The signature.
             free_strides: Whether the strides of what is only saved are left to the compiler of forward.
+            one_by_one: Whether operators of backward run one by one.
         """
         _report_static(self, signature)
+        if one_by_one and self.backward is not None:
+            note_taken_expanded(self.backward.graph)
         shared = _torch.inductor.CudaGraphs(is_inference=self.backward is None)
         for graph in (self.forward, self.backward):
             if graph is not None:
