@@ -177,6 +177,11 @@ class Arguments:
         return any(type(holder.value) in (list, dict) for holder in self.objects.holders)
 
     @property
+    def paths_of_leaves(self) -> list[str]:
+        """Where the user finds each of `leaves`."""
+        return [path_of(accessor) for accessor in self.treespec.accessors()]
+
+    @property
     def is_flat(self) -> bool:
         """Whether the arguments are tensors one by one, with no structure around them."""
         nodes = self.treespec.num_nodes - self.treespec.num_leaves

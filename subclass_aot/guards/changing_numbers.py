@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from subclass_aot.call import Arguments
-from subclass_aot.call.pytree import path_of
 from subclass_aot.facts import Facts, Kind
 from subclass_aot.facts import fact as kinds
 from subclass_aot.signature import JointSignature
@@ -35,7 +34,7 @@ class ChangingNumbers:
             now: Those of the call.
         """
         ids, then, assigned = set(arguments.identified.values()), numbers_in(before), signature.assigned_paths
-        paths = {f"{kinds.LEAF} {i}": path_of(accessor) for i, accessor in enumerate(arguments.treespec.accessors())}
+        paths = {f"{kinds.LEAF} {i}": path for i, path in enumerate(arguments.paths_of_leaves)}
         for place, number in numbers_in(now).items():
             known = then.get(place)
             is_other = known is not None and type(known) is type(number) and known != number
