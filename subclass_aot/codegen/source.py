@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import functools
 import itertools
 import keyword
 import linecache
@@ -181,6 +182,7 @@ class GuardedSource(Source):
         self.line(f"if {condition}: return {self._refusal}" + (f"  # {comment}" if comment else ""))
 
 
+@functools.lru_cache(maxsize=4096)
 def identifier(text: str) -> str:
     """Returns `text` as a Python identifier.
 

@@ -79,7 +79,7 @@ class _Reader:
     @cached_property
     def leaves(self) -> list[Any]:
         """The leaves of the tensors of the call, and of views after these."""
-        found = list(self.arguments.plan.unwrap(self.arguments.values))
+        found = list(self.arguments.plan.leaves_of_all(self.arguments.values))
         return found + self.views[1] if self.arguments.views else found
 
     @cached_property

@@ -155,6 +155,19 @@ class FlattenPlan:
         """
         return straight_unwrap(self.metas, self.where, self._make_carefully)
 
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether each value is a leaf as it is."""
+        return all(type(meta) is PlainTensorMeta for meta in self.metas)
+
+    def leaves_of_all(self, values: Sequence[Any]) -> list[Any]:
+        """Reads the leaves of values as `unwrap` does, which is generated only if some are wrappers.
+
+        Args:
+            values: What the plan is of.
+        """
+        return list(values) if self.is_plain else self.unwrap(values)
+
     def generate_unwrap(self, *, append_symints: bool) -> Callable[[Sequence[Any]], list[Any]]:
         """Generates another `unwrap`: symbolic sizes and strides are leaves only if `append_symints`."""
         careful = functools.cache(

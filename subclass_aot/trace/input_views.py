@@ -140,12 +140,12 @@ class TracedViews:
         self.plan = FlattenPlan.of(self.views, count_symints=False, where="views", names=self.paths, are_given=True)
         self.leaves = self._read()
         self.specs = [getattr(leaf, "meta_spec", None) for leaf in self.leaves]
-        for real, leaf in zip(self.plan.unwrap(arguments.views), self.leaves, strict=True):
+        for real, leaf in zip(self.plan.leaves_of_all(arguments.views), self.leaves, strict=True):
             if isinstance(leaf, MetaTensor) and not isinstance(real, MetaTensor):
                 recorder.listeners.real_tensors.stand_in(real, leaf)
 
     def _read(self) -> list[Any]:
-        return [_torch.plain_subclasses.leaf_of(x) for x in self.plan.unwrap(self.views)]
+        return [_torch.plain_subclasses.leaf_of(x) for x in self.plan.leaves_of_all(self.views)]
 
     def check(self, metadata_mutated: Collection[int]) -> None:
         """Refuses what a graph cannot do to a view.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,8 +136,8 @@ def plan_inputs(arguments: Arguments, dynamic: DynamicSizes | GivenSizes | None)
             symbols = Symbols()
             tensors = symbolic_fakes(arguments, dynamic, symbols)
         flatten = plan_of_fakes(tensors, arguments)
-    patterns = [_torch.plain_subclasses.leaf_of(x) for x in flatten.unwrap(tensors)]
-    user = UserInputs(arguments, flatten.unwrap(arguments.values), patterns)
+    patterns = [_torch.plain_subclasses.leaf_of(x) for x in flatten.leaves_of_all(tensors)]
+    user = UserInputs(arguments, flatten.leaves_of_all(arguments.values), patterns)
     positions = range(len(arguments.values))
     plan = InputPlan(
         flatten,
@@ -271,7 +271,7 @@ def trace_inputs(plan: InputPlan, user: UserInputs, recorder: Recorder, inferenc
     for *_, slot in plan.inner_requires_grad:
         if slot is not None:
             leaves[slot].requires_grad_()  # as constructors find them
-    wrap = plan.flatten.generate_wrap(check=False)  # leaves are made for the plan, and are no tensors with data
+    wrap = _wrap_of(plan)
     autograd_leaves = list(wrap(leaves))
     _hold(plan, leaves, autograd_leaves)
     for outer in {plan.index_map.slots[slot].outer for slot in plan.structure}:
@@ -303,6 +303,11 @@ def trace_inputs(plan: InputPlan, user: UserInputs, recorder: Recorder, inferenc
     views = TracedViews(user.arguments, traced, recorder)
     before = tuple(Before.of(t, m) for t, m in zip(traced, plan.flatten.metas, strict=True))
     return TracedInputs(plan, leaves, specs, autograd_leaves, traced, views, lost, before, inference)
+
+
+def _wrap_of(plan: InputPlan) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """Returns the function from leaves, which are made for the plan and are no tensors with data, to values."""
+    return list if plan.flatten.is_plain else plan.flatten.generate_wrap(check=False)
 
 
 def _hold(plan: InputPlan, leaves: Sequence[Any], values: Sequence[Any]) -> None:

@@ -88,6 +88,7 @@ def trace_once(
     """
     values, arguments = attempt.values, attempt.arguments.with_views(attempt.options.views)
     recorder = Recorder(decompositions, values)
+    recorder.listeners.annotations.of_any_module = bool(arguments.modules)
     plan, user = plan_inputs(arguments, attempt.sizes)
     if values is not None and plan.symbols is not None:
         plan.symbols.answer(values.of_symbol, values.cautious)

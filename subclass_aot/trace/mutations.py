@@ -265,7 +265,7 @@ def _refuse_other_leaves(
     inputs: TracedInputs, metadata_mutated: set[int], assigned: Iterable[tuple[MetaTensor, MetaTensor]]
 ) -> None:
     """Refuses other inner tensors, or other metadata, of an input without a metadata mutation or other memory."""
-    after = [_torch.plain_subclasses.leaf_of(x) for x in inputs.plan.flatten.unwrap(inputs.traced)]
+    after = [_torch.plain_subclasses.leaf_of(x) for x in inputs.plan.flatten.leaves_of_all(inputs.traced)]
     for slot in inputs.plan.graph_slots:
         leaf = inputs.leaves[slot]
         if not isinstance(leaf, MetaTensor):

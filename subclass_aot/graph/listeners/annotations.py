@@ -33,10 +33,12 @@ class Annotations(GraphListener):
 
     Attributes:
         given: What all nodes get from now on, where a graph is recorded again.
+        of_any_module: Whether the call reaches a module. One that the program makes for itself is not noted otherwise.
     """
 
     def __init__(self) -> None:
         self.given: Mapping[str, Any] | None = None
+        self.of_any_module = True
         self._names: dict[int, str] = {}  # of modules in the outermost that is being called, by id
         self._stack: dict[str, tuple[str, str]] = {}
         self._of_forward: dict[int, dict[str, Any]] = {}
@@ -68,7 +70,13 @@ class Annotations(GraphListener):
 
     @contextmanager
     def of_modules(self) -> Iterator[None]:
-        """Runs the block, and notes calls of modules in this thread."""
+        """Runs the block, and notes calls of modules in this thread, if there are any.
+
+        Python forgets what it has found of each subclass when an attribute of a class is set, and `Module` has many.
+        """
+        if not self.of_any_module:
+            yield
+            return
         thread = threading.get_ident()
         call: Any = torch.nn.Module.__call__
 
