@@ -44,10 +44,10 @@ OVERWRITING: dict[object, _torch.operators.Operator] = {
     for overload, names in {
         "default": (
             "abs", "ceil", "cos", "erf", "exp", "expm1", "floor", "log", "log1p", "neg", "reciprocal", "relu", "round",
-            "rsqrt", "sigmoid", "sin", "sqrt", "tanh", "clamp_min", "clamp_max", "clamp",
+            "rsqrt", "sigmoid", "sin", "sqrt", "tanh", "clamp_min", "clamp_max", "clamp", "addcmul", "addcdiv",
         ),
-        "Tensor": ("add", "sub", "mul", "div"),
-        "Scalar": ("add", "sub", "mul", "div"),
+        "Tensor": ("add", "sub", "mul", "div", "lerp"),
+        "Scalar": ("add", "sub", "mul", "div", "lerp"),
     }.items()
     for name in names
 }  # fmt: skip

@@ -29,8 +29,7 @@ are the same to the last bit, but that a gradient of -0.0 to which nothing is ad
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from typing import Any, TypeGuard
 
 import torch
@@ -39,34 +38,14 @@ from torch import fx
 from subclass_aot import _torch
 from subclass_aot.backends.in_place import BACKWARD_OF, OVERWRITING, STRIDED, VIEW_OF, WRITING
 from subclass_aot.backends.memory import Memory, copied_by
+from subclass_aot.backends.plan import Call, Plan, look_alike, nodes_in, owner_of
 from subclass_aot.backends.shorter import plain_spec, shorter_call
+from subclass_aot.backends.written_inputs import write_where_they_stand
 from subclass_aot.meta import Spec
 from subclass_aot.operators import effects_of
 from subclass_aot.passes import is_symint, must_run, viewed_node
 
 _aten = torch.ops.aten
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A call of an operator; arguments are nodes, values, and calls that nobody else needs the result of."""
-
-    func: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The steps that run a graph.
-
-    Attributes:
-        steps: In order: a node with the call that makes it, or None and a call that writes.
-        same: For nodes without a call: the node whose memory they take over, and with it the tensor.
-    """
-
-    steps: list[tuple[fx.Node | None, Call]]
-    same: dict[fx.Node, fx.Node]
 
 
 def plan_of(graph: fx.Graph) -> Plan:
@@ -106,7 +85,9 @@ class _Planner:
             if shorter is not None:
                 self.skipped.add(node.args[0])
         self._drop_unread(self.nodes[-1])
-        return Plan(self.steps, self.same)
+        plan = Plan(self.steps, self.same)
+        write_where_they_stand(plan, self.nodes)
+        return plan
 
     def _source_of(self, node: fx.Node) -> fx.Node | None:
         """Returns the tensor that a node is once more: of which it is a view just like it, or a copy in vain.
@@ -170,7 +151,7 @@ class _Planner:
         if self.last[root] > self.index[by] or any(memory.root(x) is root for x in nodes_in(others)):
             return False
         if memory.root(by) not in self.exact:
-            return _look_alike(node, by)
+            return look_alike(node, by)
         return node in memory.whole and node.meta.get("spec") is by.meta.get("spec")
 
     def _take(self, node: fx.Node, source: fx.Node) -> None:
@@ -288,30 +269,6 @@ class _Planner:
         self.steps = kept[::-1]
 
 
-def owner_of(node: fx.Node, same: dict[fx.Node, fx.Node]) -> fx.Node:
-    """Returns the node whose tensor a node is."""
-    path = []
-    while node in same:
-        path.append(node)
-        node = same[node]
-    for passed in path:
-        same[passed] = node
-    return node
-
-
-def nodes_in(values: Iterable[object]) -> Iterator[fx.Node]:
-    """Yields the nodes among values, in calls and containers too."""
-    for value in values:
-        if isinstance(value, fx.Node):
-            yield value
-        elif isinstance(value, Call):
-            yield from nodes_in((*value.args, *value.kwargs.values()))
-        elif isinstance(value, list | tuple):
-            yield from nodes_in(value)
-        elif isinstance(value, slice):
-            yield from nodes_in((value.start, value.stop, value.step))
-
-
 def _map(value: object, f: Callable[[fx.Node], object]) -> Any:
     """Returns arguments with something else for each node; `fx.map_arg` takes nodes only."""
     if isinstance(value, fx.Node):
@@ -321,16 +278,6 @@ def _map(value: object, f: Callable[[fx.Node], object]) -> Any:
     if isinstance(value, slice):
         return slice(_map(value.start, f), _map(value.stop, f), _map(value.step, f))
     return {name: _map(x, f) for name, x in value.items()} if isinstance(value, dict) else value
-
-
-def _look_alike(one: fx.Node, other: fx.Node) -> bool:
-    """Returns whether two nodes have the same sizes, strides and dtype; one that is expanded is like no result."""
-    a, b = one.meta.get("spec"), other.meta.get("spec")
-    if not isinstance(a, Spec) or not isinstance(b, Spec):
-        return False
-    if a.solver is not None or b.solver is not None:
-        return a.equals(b)
-    return (a.size, a.stride, a.dtype, a.device) == (b.size, b.stride, b.dtype, b.device)
 
 
 def _input(node: fx.Node, position: int) -> fx.Node:
@@ -436,7 +383,7 @@ def _place(scatter: fx.Node, whole: Spec) -> tuple[tuple[int, ...], tuple[int, .
 
 def _parts_of_sum(node: fx.Node) -> Iterator[fx.Node]:
     """Yields a gradient that is zero outside of a part, and is computed for this sum only; of two the later one."""
-    terms = [x for x in node.args if isinstance(x, fx.Node) and _look_alike(x, node)]
+    terms = [x for x in node.args if isinstance(x, fx.Node) and look_alike(x, node)]
     if node.kwargs or len(terms) < len(node.args):
         return
     found = [x for x in terms if x.target in BACKWARD_OF and len(x.users) == 1]

@@ -20,7 +20,7 @@ from torch import fx
 
 from subclass_aot import _torch
 from subclass_aot.backends.bindings import kernel_of
-from subclass_aot.backends.reinplace import Call, Plan, nodes_in, owner_of
+from subclass_aot.backends.plan import Call, Plan, nodes_in, owner_of
 from subclass_aot.graph import lstm
 from subclass_aot.meta import Spec
 from subclass_aot.operators import effects_of

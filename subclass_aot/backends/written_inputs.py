@@ -1,0 +1,163 @@
+"""Computes what is written into an input where the input stands.
+
+Note [Inputs that are written]
+~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+A graph without writes computes what an input is to hold, and copies it there in the end: a step of an optimizer copies
+each parameter and each of its states. Eager mode writes them where they stand. So does a graph that runs operator by
+operator, where it makes no difference:
+
+- the operator is pointwise, its first operand is the input, and its result has the layout of the input;
+- what the input held is not read later, and is no result; nor is what it will hold;
+- nothing comes after it that may fail or compare a value, for which nothing may be written before.
+
+>>> import torch
+>>> import subclass_aot as sa
+>>> def step(weight, gradient):
+...     weight.add_(gradient, alpha=-0.1)
+>>> compiled = sa.aot_compile(step)
+>>> weight = torch.ones(2)
+>>> compiled(weight, torch.ones(2))
+>>> weight
+tensor([0.9000, 0.9000])
+"""
+
+from __future__ import annotations
+
+import operator
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import fx
+
+from subclass_aot import _torch
+from subclass_aot.backends.in_place import OVERWRITING
+from subclass_aot.backends.memory import Memory
+from subclass_aot.backends.plan import Call, Plan, look_alike, nodes_in, owner_of
+from subclass_aot.backends.shorter import plain_spec
+from subclass_aot.operators import effects_of
+from subclass_aot.passes import is_symint
+
+_aten = torch.ops.aten
+_COPY = _aten.copy_.default
+
+
+def write_where_they_stand(plan: Plan, nodes: Sequence[fx.Node]) -> None:
+    """Changes the steps of a plan so that inputs are written by the operators that compute what they are to hold.
+
+    Args:
+        plan: The plan.
+        nodes: The nodes of its graph.
+    """
+    if not any(node is not None and _copies_into_input(node, call) for node, call in plan.steps):
+        return
+    _numbers_first(plan)
+    steps = plan.steps
+    copies = {i for i, (node, call) in enumerate(steps) if node is not None and _copies_into_input(node, call)}
+    without = {steps[i][0] for i in copies}
+    memory = Memory([node for node in nodes if node not in without])  # a copy shares memory with neither of the two
+    _Writes(plan, memory, nodes[-1], {i: steps[i][1] for i in copies}).plan_all()
+
+
+def _copies_into_input(node: fx.Node, call: Call) -> bool:
+    is_copy = call.func is _COPY and len(call.args) == 2 and not call.kwargs and not node.users
+    return is_copy and all(isinstance(x, fx.Node) for x in call.args) and call.args[0].op == "placeholder"
+
+
+class _Writes:
+    def __init__(self, plan: Plan, memory: Memory, output: fx.Node, copies: dict[int, Call]) -> None:
+        self.plan, self.memory, self.copies = plan, memory, copies
+        self.made = {node: i for i, (node, _) in enumerate(plan.steps) if node is not None}
+        self.taken = {memory.root(node): memory.root(owner_of(node, plan.same)) for node in plan.same}
+        self.begin = 1 + max((i for i, (_, call) in enumerate(plan.steps) if not _is_sure(call)), default=-1)
+        self.results = {self.root(node) for node in output.all_input_nodes}
+        self.written = Counter(self.root(call.args[0]) for call in copies.values())
+        self.last_read: dict[fx.Node, int] = {}
+        self.last_touched: dict[fx.Node, int] = {}
+        for i, (_, call) in enumerate(plan.steps):
+            for node in nodes_in(call.args[1:] if i in copies else (call,)):
+                self.last_read[self.root(node)] = i
+                if i not in copies:
+                    self.last_touched[self.root(node)] = i
+
+    def root(self, node: fx.Node) -> fx.Node:
+        """Returns one node for all that may be on the same memory when the plan runs."""
+        root = self.memory.root(node)
+        while self.taken.get(root, root) is not root:
+            root = self.taken[root]
+        return root
+
+    def plan_all(self) -> None:
+        """Changes the steps."""
+        steps, gone = self.plan.steps, set()
+        for i, copy in self.copies.items():
+            into, made = copy.args[0], owner_of(copy.args[1], self.plan.same)
+            at = self.made.get(made)
+            if at is not None and self._may_write(into, made, at, i):
+                call = steps[at][1]
+                steps[at] = None, Call(OVERWRITING[call.func], call.args, call.kwargs)
+                self.plan.same[made] = into
+                gone.add(i)
+        steps[:] = [step for i, step in enumerate(steps) if i not in gone]
+
+    def _may_write(self, into: fx.Node, made: fx.Node, at: int, end: int) -> bool:
+        """Returns whether a step may write its result into an input, which a later one would copy there."""
+        call, root, own = self.plan.steps[at][1], self.root(into), self.root(made)
+        if at < self.begin or call.func not in OVERWRITING or call.args[0] is not into or not look_alike(made, into):
+            return False
+        if self.written[root] > 1 or not self.results.isdisjoint((root, own)):
+            return False
+        if self.last_read.get(root, -1) > at or self.last_touched.get(own, -1) > end:
+            return False
+        others = nodes_in((*call.args[1:], *call.kwargs.values()))
+        return all(other is into or self.root(other) is not root for other in others)
+
+
+def _numbers_first(plan: Plan) -> None:
+    """Puts first what computes numbers of Python and compares them, if it is made of inputs of one element.
+
+    A step of an optimizer reads its counters one by one, each behind the writes of the parameter before.
+    """
+    moved: dict[fx.Node, int] = {}
+    written: set[fx.Node] = set()
+    ends = []
+    for i, (node, call) in enumerate(plan.steps):
+        read = {owner_of(x, plan.same) for x in nodes_in((call,))}
+        if node is None:
+            written |= read
+            continue
+        ends_here = is_symint(node) or bool(node.meta.get("is_check"))
+        spec = plain_spec(node)
+        is_small = spec is not None and spec.numel <= 1 and call.func is not _COPY and _is_sure(call)
+        known = all(x.op != "call_function" or x in moved for x in read)
+        if (ends_here or is_small) and known and written.isdisjoint(read):
+            moved[node] = i
+            if ends_here:
+                ends.append(node)
+    first: set[int] = set()
+    while ends:
+        node = ends.pop()
+        if node in moved and moved[node] not in first:
+            first.add(moved[node])
+            ends += [owner_of(x, plan.same) for x in nodes_in((plan.steps[moved[node]][1],))]
+    steps = plan.steps
+    steps[:] = [steps[i] for i in sorted(first)] + [step for i, step in enumerate(steps) if i not in first]
+
+
+def _is_sure(call: Call) -> bool:
+    """Returns whether an operator can neither fail nor do anything but compute or copy."""
+    if any(not _is_sure(inner) for inner in _inside(call)):
+        return False
+    func = call.func
+    if func is operator.getitem or func is _COPY:
+        return True
+    if not _torch.operators.is_overload(func) or func.namespace != "aten":
+        return False
+    effects = effects_of(func)
+    if effects.random or effects.data_dependent:
+        return False
+    return torch.Tag.pointwise in func.tags or any(place is not None for place in effects.returns_view_of)
+
+
+def _inside(call: Call) -> Iterator[Call]:
+    return (x for x in (*call.args, *call.kwargs.values()) if isinstance(x, Call))
