@@ -71,6 +71,12 @@ _LAZY = """{name} is given {path}, which is conjugated or negated lazily, as by 
 _NOTED = """{name} is given a tensor of a class that notes on it what is called with it, as a class that draws a graph
   does: so the function itself ran, as in eager mode, since each call finds something else there."""
 
+_AGAIN_AND_AGAIN = """{name} was compiled for {count} calls that differ in one value. cache_limit={limit} is reached, so
+  it is compiled again at each call with another one.
+  {reason}
+  Instead: pass it as a tensor, leave it out where the function does not read it, or raise cache_limit, if the values
+  are few."""
+
 _UNLIKE_ITSELF = """What was compiled for this call does not fit it: something is different each time it is read.
   The check:  {line}
   It may be the context of a tensor subclass that is unequal to itself, a property that makes a new object each time, or
@@ -149,6 +155,8 @@ def aot_compile(  # noqa: PLR0913  # its options
 
 
 _FIRST = "first call"
+_ALIKE = 8
+"""How many compilations in a row have one reason before a warning says it."""
 _COMPARED = 4
 """Of how many specializations, those used last, the numbers are compared with those of a new call."""
 
@@ -177,6 +185,7 @@ class CompiledFunction(Generic[_P, _R]):
         self._failures = Failures()
         self._was_transformed = False
         self._has_failed = False
+        self._has_told_of_value = False
         self._changing = ChangingNumbers()
         self._restored: Restored | None = None  # what a file has, if it comes from one
         self._with_grad = Gradients.NONE  # of which inputs the function was seen to read or change the `.grad`
@@ -257,9 +266,23 @@ class CompiledFunction(Generic[_P, _R]):
             else:
                 if result is not MISS:  # unless another thread, or a handler of signals, has changed something since
                     found: _R = result
+                    if len(known) >= self._options.cache_limit and self._options.dynamic is not False:
+                        self._warn_of_one_value()
                     return found
             leaves, treespec = flatten((call[0], call[1]))
             call = call[0], call[1], leaves, treespec, call[4]
+
+    def _warn_of_one_value(self) -> None:
+        """Says once that the function is compiled at each call, if one value is the reason for the latest of them."""
+        latest = self.recompiles[-_ALIKE:]
+        places = {reason.partition(": ")[0] for reason in latest}
+        is_value = not any("; " in reason or ": Tensor " in reason for reason in latest)
+        if len(latest) < _ALIKE or len(places) > 1 or not is_value or self._has_told_of_value:
+            return
+        self._has_told_of_value = True
+        name = getattr(self.fn, "__name__", type(self.fn).__name__)
+        count, limit = len(self.recompiles) + 1, self._options.cache_limit
+        warn(_AGAIN_AND_AGAIN.format(name=name, count=count, limit=limit, reason=latest[-1]))
 
     def _as_in_eager_mode(self, why: str, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         """Calls the function itself for what it is not compiled for; warns if it does not fail, and `why` is not ""."""
@@ -505,7 +528,8 @@ class CompiledFunction(Generic[_P, _R]):
             return self._values.reason(latest.signature, other)
         state = global_state()
         differences = (difference(s.facts, facts_of(arguments, state, s.scope)) for s in self._specializations)
-        nearest = min(map(self._changing.told, differences), key=len)
+        told = functools.partial(self._changing.told, arguments.paths_of_leaves)
+        nearest = min(map(told, differences), key=len)
         return "; ".join(nearest) or "the same call as before (its entry was dropped from the cache)"
 
 

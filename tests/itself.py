@@ -35,7 +35,7 @@ def watched() -> Iterator[list[str]]:
     seen: list[str] = []
 
     def noted(message: str, stacklevel: int) -> None:
-        if sys._getframe(2).f_globals["__name__"] == compiling.__name__:
+        if sys._getframe(2).f_globals["__name__"] == compiling.__name__ and "unction itself r" in message:
             seen.append(message)
         warnings.warn(message, stacklevel=stacklevel + 1)
 

@@ -164,18 +164,18 @@ def test_modules(weight: Callable[[torch.Tensor], torch.Tensor]) -> None:
 
 def test_instances_of_other_contents_compile_and_the_limit_holds() -> None:
     class Made:
-        def __init__(self, factor: int) -> None:
-            self.factor = factor
+        def __init__(self, name: str) -> None:
+            self.name = name
 
         @functools.partial(aot_compile, cache_limit=2)
         def go(self, x: torch.Tensor) -> torch.Tensor:
-            return x * self.factor
+            return x * len(self.name)
 
     x = torch.ones(2)
-    for factor in (1, 1, 2, 3, 1):
-        assert Made(factor).go(x).equal(x * factor)
+    for name in ("a", "a", "bc", "def", "a"):
+        assert Made(name).go(x).equal(x * len(name))
     assert len(Made.go._specializations) == 2
-    assert len(Made.go.recompiles) == 3  # 2, 3, and 1 once more; an object of equal contents fits
+    assert len(Made.go.recompiles) == 3  # two others, and the first once more; an object of equal contents fits
 
 
 def test_objects_are_released() -> None:

@@ -173,3 +173,21 @@ def test_what_is_dropped_is_let_go() -> None:
         compiled(torch.ones(size - 1))
     gc.collect()
     assert seen() is None
+
+
+def test_a_value_that_changes_for_ever_is_told_of_once() -> None:
+    compiled = aot_compile(lambda x, name: x * 2, cache_limit=10)
+    for i in range(10):
+        compiled(torch.ones(1), str(i))
+    with pytest.warns(UserWarning, match="compiled for 11 calls that differ in one value") as told:
+        compiled(torch.ones(1), "another")
+    assert "args[1]: str '9' before, str 'another' now" in str(told[0].message)
+    compiled(torch.ones(1), "one more")
+
+
+def test_of_shapes_and_of_several_values_nothing_is_said() -> None:
+    compiled = aot_compile(lambda x, name, other: x * 2, cache_limit=4)
+    for i in range(12):
+        compiled(torch.ones([1] * i), "", "")
+    for i in range(12):
+        compiled(torch.ones(1), str(i), str(i))

@@ -157,8 +157,8 @@ class FlattenPlan:
 
     @cached_property
     def is_plain(self) -> bool:
-        """Whether each value is a leaf as it is."""
-        return all(type(meta) is PlainTensorMeta for meta in self.metas)
+        """Whether each value is a leaf as it is, of torch's own class."""
+        return all(type(meta) is PlainTensorMeta and meta.cls in _OF_TORCH for meta in self.metas)
 
     def leaves_of_all(self, values: Sequence[Any]) -> list[Any]:
         """Reads the leaves of values as `unwrap` does, which is generated only if some are wrappers.
@@ -207,6 +207,9 @@ class FlattenPlan:
         """The text of the generated functions."""
         functions: dict[Any, None] = dict.fromkeys((self.unwrap, self.unwrap_checked, self.wrap))
         return "\n\n\n".join(function.__source__ for function in functions) + "\n"
+
+
+_OF_TORCH = (torch.Tensor, torch.nn.Parameter)
 
 
 def careful_unwrap(

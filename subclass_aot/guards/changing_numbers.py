@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from subclass_aot.call import Arguments
 from subclass_aot.facts import Facts, Kind
 from subclass_aot.facts import fact as kinds
 from subclass_aot.signature import JointSignature
+
+_LEAF = re.compile(rf"\b{kinds.LEAF} (\d+)(?=:)")
 
 
 class ChangingNumbers:
@@ -46,17 +49,20 @@ class ChangingNumbers:
                     then_and_now = f"{known} before, {number} now" if is_other else f"new, {number} now"
                     self.reasons[path] = f"{path}: {then_and_now}"
 
-    def told(self, differences: Iterable[str]) -> list[str]:
+    def told(self, paths: Sequence[str], differences: Iterable[str]) -> list[str]:
         """Returns what differs from another call, with what the new numbers were and are in place of their facts.
 
         Args:
+            paths: What the flattened arguments are called.
             differences: The facts that differ, each as one line.
         """
+        leaves = dict(enumerate(paths))
         names = [name for path in self.reasons for name in (path, self._places[path])]
         beginnings = tuple(
             [f"{of}{name}{end}" for name in names for of in ("", "class of ") for end in (":", ".size(")]
         )
-        return [*self.reasons.values(), *(line for line in differences if not line.startswith(beginnings))]
+        rest = [line for line in differences if not line.startswith(beginnings)]
+        return [*self.reasons.values(), *(_LEAF.sub(lambda x: leaves.get(int(x[1]), x[0]), line) for line in rest)]
 
     def keep(self, paths: Collection[str]) -> bool:
         """Has numbers stay numbers, as where the function fails with symbols; returns whether one was a symbol.

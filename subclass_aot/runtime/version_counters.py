@@ -25,9 +25,9 @@ def counters(silent: Sequence[torch.Tensor], counted: Sequence[torch.Tensor]) ->
         counted: Tensors whose version eager moves, once for each time that they are in the list. They come last: some
             may share a counter with silent ones.
     """
-    if not silent and not any(map(torch.Tensor.is_inference, counted)):
-        if len({*map(id, map(autograd_base, counted))}) == len(counted):  # most often, and at each call
-            return tuple(counted), tuple([version + 1 for version in map(_torch.autograd.version_of, counted)])
+    may_share = silent or any(map(torch.Tensor.is_inference, counted))
+    if not may_share and len({*map(id, map(autograd_base, counted))}) == len(counted):  # most often, and at each call
+        return tuple(counted), tuple([version + 1 for version in map(_torch.autograd.version_of, counted)])
     versions = [(x, _torch.autograd.version_of(x)) for x in silent if not x.is_inference()]
     moves: dict[int, int] = {}
     for x in counted:

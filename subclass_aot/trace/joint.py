@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -116,7 +117,9 @@ def trace_once(
             values.forget()
         _torch.wrappers.forget_jagged_dummy()
         own = [x for each in (inputs, forward, recorder, backward.recorder) for x in each.collections()]
-        given = [weakref.ref(x) for x in (*inputs.leaves, *inputs.seen) if isinstance(x, torch.Tensor)]
+        given = []
+        if threading.active_count() == 1:  # another thread may keep what it has met: see `meta/other_threads.py`
+            given = [weakref.ref(x) for x in (*inputs.leaves, *inputs.seen) if isinstance(x, torch.Tensor)]
         holders = find_holders([*recorder.made, *given], own, forward.outcome.literals)
     if holders is not None:
         holders.follow()

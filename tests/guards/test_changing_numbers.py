@@ -80,3 +80,13 @@ def test_numbers_with_their_paths() -> None:
     assert found == {
         "x['steps']": 3, "x['rate']": 0.5, "x['inner'].count": 4, "x['pair'][0]": 1, "x['pair'][1][0]": 2.5,
     }  # fmt: skip
+
+
+def test_what_differs_is_named_by_paths() -> None:
+    compiled = aot_compile(lambda x, name, n: x * n)
+    for name, n in (("a", 2), ("b", 2), ("c", 3)):
+        compiled(torch.ones(1), name, n)
+    assert compiled.recompiles == [
+        "args[1]: str 'a' before, str 'b' now",
+        "args[2]: 2 before, 3 now; args[1]: str 'b' before, str 'c' now",
+    ]
