@@ -18,6 +18,9 @@ import subclass_aot as sa
 from subclass_aot.testing import difference
 from tests.interrupting import Lines
 
+# A signal may come while Python frees an object, or in a callback of its collector.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
 
 class Net(torch.nn.Module):
     """Has a wrapper, a buffer that is written, tensors in a list and in a dict, and draws."""
@@ -170,7 +173,6 @@ def test_random_alarms_that_save() -> None:
         assert saved["linear.weight"].equal(net.linear.weight)
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a signal while Python frees an object
 def test_a_timer_that_rings_all_the_time_does_not_keep_it_from_its_end() -> None:
     count = 0
 
