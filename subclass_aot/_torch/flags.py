@@ -70,6 +70,42 @@ def replaced(note: Callable[[str], None]) -> Callable[[], None]:
     return end
 
 
+def left() -> dict[str, object]:
+    """Returns settings of torch that last until they are set again, each by what sets it. Who reads them is not noted.
+
+    Grad mode and the default dtype are none of them: each call sets what a program leaves of these.
+    """
+    devices = ("cpu", "cuda")
+    modes = [torch._C._get_function_stack_at(i) for i in range(torch._C._len_torch_function_stack())]
+    return {
+        "torch.use_deterministic_algorithms": torch.get_deterministic_debug_mode(),
+        "torch.set_float32_matmul_precision": _precision(),
+        "torch.autograd.set_detect_anomaly": (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
+        "torch.set_autocast_enabled": [torch.is_autocast_enabled(device) for device in devices],
+        "torch.set_autocast_dtype": [torch.get_autocast_dtype(device) for device in devices],
+        "torch.set_autocast_cache_enabled": torch.is_autocast_cache_enabled(),
+        "torch.set_num_threads": torch.get_num_threads(),
+        "torch.set_default_device": list(map(id, modes)),
+        "torch.backends.mkldnn.enabled": torch._C._get_mkldnn_enabled(),
+        "torch.backends.cudnn": (
+            torch._C._get_cudnn_enabled(), torch._C._get_cudnn_benchmark(), torch._C._get_cudnn_deterministic(),
+        ),
+        "torch.backends.cuda.enable_..._sdp": (
+            torch.backends.cuda.flash_sdp_enabled(), torch.backends.cuda.math_sdp_enabled(),
+            torch.backends.cuda.mem_efficient_sdp_enabled(), torch.backends.cuda.cudnn_sdp_enabled(),
+        ),
+        "torch.utils.deterministic.fill_uninitialized_memory": torch._C._get_deterministic_fill_uninitialized_memory(),
+    }  # fmt: skip
+
+
+def _precision() -> str | None:
+    """Returns the precision of products; None where it was set by the newer names alone, for which torch raises."""
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:
+        return None
+
+
 _noting: list[Callable[[str], None]] = []
 """Who notes, for each trace that runs."""
 

@@ -25,6 +25,9 @@ INNER_GRADIENT = """{path} is an inner tensor, and the function writes into it w
   In eager mode gradients would flow through the inner tensor, which the wrapper around it knows nothing of.
   Instead: write into the wrapper, or under `torch.no_grad()`."""
 
+SETTING_LEFT = """the function leaves a setting of torch otherwise than it was: {setting}
+  Instead: set it outside of the function, or put it back before the function returns, as by a `with` statement."""
+
 SWITCHED_GRAD = """{path}: the function sets requires_grad of this input to False.
   That is no part of a graph. From the next call on it is so, if it is the same tensor.
   Instead: call {path}.requires_grad_(False) before the compiled function."""

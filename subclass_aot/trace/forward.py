@@ -14,7 +14,7 @@ from torch import fx
 from subclass_aot import _torch, descriptors
 from subclass_aot.call import refuse_parallel_method
 from subclass_aot.descriptors import IntermediateBase, LookedAt, Number, OutputDescriptor, PlainOutput
-from subclass_aot.errors import OnlyInEagerModeError, TraceError
+from subclass_aot.errors import LastingChangeError, OnlyInEagerModeError, TraceError
 from subclass_aot.flatten import FlattenPlan, walk
 from subclass_aot.graph import REPLACED, Look, Recorder, messages
 from subclass_aot.meta import Replaced, other_threads
@@ -123,7 +123,11 @@ def run_forward(
             unchanged_in_place(contexts),
             missing_names() as missed,
         ):
+            settings = _torch.flags.left()
             out = fn(*args, **kwargs)
+            changed = [name for name, value in _torch.flags.left().items() if value != settings[name]]
+        if changed:
+            raise LastingChangeError(messages.SETTING_LEFT.format(setting=", ".join(changed)))
         left = torch.get_default_dtype()
         recorder.listeners.arrays.refuse_shared(recorder)
         seen.refuse_changed(recorder.listeners.random_numbers.line_elsewhere)
