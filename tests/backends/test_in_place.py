@@ -70,10 +70,10 @@ def test_a_gradient_is_zero_outside_of_the_view(func: Callable[..., torch.Tensor
 @pytest.mark.parametrize("func", OVERWRITING, ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 def test_a_pointwise_form_that_writes_leaves_what_the_operator_returns(func: Any, dtype: torch.dtype) -> None:
-    needed = [a.name for a in func._schema.arguments if not a.has_default_value()][1:]
+    needed = [str(a.type) for a in func._schema.arguments if not a.has_default_value()][1:]
     x = torch.rand(7, 33, dtype=dtype) + (-0.5 if func in (aten.abs.default, aten.relu.default) else 0.5)
-    other = torch.rand(33, dtype=dtype) + 0.5 if func._overloadname == "Tensor" else 0.75
-    args = (other,) * len(needed) if "clamp" not in str(func) else (0.75,)
+    args = [torch.rand(33, dtype=dtype) + 0.5 if kind == "Tensor" else 0.75 for kind in needed]
+    args = args if "clamp" not in str(func) else [0.75]
     written = x.clone()
     returned = OVERWRITING[func](written, *args)
     assert returned is written

@@ -169,6 +169,15 @@ class TestWhatAutogradSees:
             return x.sin() + 1
 
         found = by_operator(runs(fn, X.clone())[0])
+        assert found["mul_.Tensor"] == ""
+        assert found["sin"] == "below"
+
+    def test_nor_a_copy_into_one(self) -> None:
+        def fn(x: Any) -> Any:
+            x.copy_(x.exp() @ x)
+            return x.sin() + 1
+
+        found = by_operator(runs(fn, X.clone())[0])
         assert found["copy_"] == ""
         assert found["sin"] == "below"
 
