@@ -25,8 +25,11 @@ def modes_put_back() -> Callable[[], None]:
     grad, mkldnn = torch.is_grad_enabled(), torch._C._get_mkldnn_enabled()
     threads = torch._C._is_multithreading_enabled()
     includes_meta = torch._C._meta_in_tls_dispatch_include()
+    transforms = torch._C._functorch.get_dynamic_layer_stack_depth()
 
     def put_back() -> None:
+        if torch._C._functorch.get_dynamic_layer_stack_depth() > transforms:  # an error may leave those of torch.func
+            torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth(transforms)
         if not _same(dispatch, dispatch_modes()):
             leave_all_modes()
             for mode in dispatch:

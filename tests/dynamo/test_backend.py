@@ -330,3 +330,19 @@ def test_nodes_have_the_lines_of_the_program() -> None:
     for trace in traces:
         last = trace.splitlines()[-1].strip()
         assert last in ("y = x.sin()", "return y * x"), trace
+
+
+@pytest.mark.usefixtures("fresh_dynamo")
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_scan_in_a_scan_leaves_no_transform_behind(dynamic: bool) -> None:
+    """A trace that begins again may be within `vmap`."""
+    from torch._higher_order_ops.associative_scan import associative_scan
+
+    def rows(x: torch.Tensor, y: torch.Tensor) -> Any:
+        return x + associative_scan(lambda a, b: a * b, y, 1, combine_mode="generic")
+
+    def program(x: torch.Tensor) -> Any:
+        return associative_scan(rows, x, 0, combine_mode="generic")
+
+    compiled, x = torch.compile(program, backend="subclass_aot", dynamic=dynamic, fullgraph=True), torch.randn(3, 4, 5)
+    torch.testing.assert_close(compiled(x), program(x))
