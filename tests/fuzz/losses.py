@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -149,7 +150,9 @@ def _seen(drawn: DrawnLosses, function: Callable[..., Any], size: int, steps: in
     leaves = [KINDS[drawn.kind]().requires_grad_(how != "frozen") for how in drawn.given]
     given = [x * 1 if how == "computed" else x for x, how in zip(leaves, drawn.given, strict=True)]
     starts = {x.grad_fn for x in given}
-    results = [*function(*given), *(x for x in given if x.grad_fn not in starts)]
+    with warnings.catch_warnings():  # a hook on an input is registered by the function itself
+        warnings.filterwarnings("ignore", "(?s).*registers a gradient hook on this input")
+        results = [*function(*given), *(x for x in given if x.grad_fn not in starts)]
     ends = [x for x in results if x.requires_grad and not x.is_leaf]
     seen: list[Any] = [[x.detach().clone() for x in results]]
     parts = parts_of(ends, starts) if steps is None and ends else ()
