@@ -31,7 +31,7 @@ class _Postponed(ModuleType):
 
     Args:
         name: Its name.
-        known: What it is asked for, by name.
+        known: The names that rules use, with their values.
     """
 
     def __init__(self, name: str, known: Mapping[str, object]) -> None:

@@ -40,6 +40,10 @@ from subclass_aot.passes import is_symint
 
 _aten = torch.ops.aten
 _COPY = _aten.copy_.default
+_DIVIDING = {
+    getattr(_aten, name) for name in ("floor_divide", "remainder", "fmod", "floor_divide_", "remainder_", "fmod_")
+}
+"""Pointwise operators that fail where a whole number is divided by zero. So does a division with a mode of rounding."""
 
 
 def write_where_they_stand(plan: Plan, nodes: Sequence[fx.Node]) -> None:
@@ -154,9 +158,14 @@ def _is_sure(call: Call) -> bool:
     if not _torch.operators.is_overload(func) or func.namespace != "aten":
         return False
     effects = effects_of(func)
-    if effects.random or effects.data_dependent:
+    if effects.random or effects.data_dependent or _may_divide_by_zero(call):
         return False
     return torch.Tag.pointwise in func.tags or any(place is not None for place in effects.returns_view_of)
+
+
+def _may_divide_by_zero(call: Call) -> bool:
+    packet = getattr(call.func, "overloadpacket", None)
+    return packet in _DIVIDING or call.kwargs.get("rounding_mode") is not None
 
 
 def _inside(call: Call) -> Iterator[Call]:

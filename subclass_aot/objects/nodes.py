@@ -126,6 +126,10 @@ def sized(number: int) -> torch.Tensor:
     return torch.empty(number, 0)  # it takes no memory, however large the number
 
 
+SIZES = range(2, 1 << 62)
+"""Whole numbers that may be symbols: zero and one are compiled on their own, as sizes are, and larger ones are none."""
+
+
 def tensor_of(number: float) -> torch.Tensor:
     """Makes a tensor that brings a number into a graph: of a whole one a size, of any other its value."""
     return sized(number) if type(number) is int else torch.scalar_tensor(number, dtype=torch.float64)

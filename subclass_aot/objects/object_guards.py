@@ -27,6 +27,7 @@ from subclass_aot.objects.comparisons import (
 from subclass_aot.objects.holders import Entries, Holder
 from subclass_aot.objects.nodes import (
     METHODS_IN_C,
+    SIZES,
     Node,
     NumberAt,
     ObjectAt,
@@ -166,9 +167,11 @@ class ObjectGuards:
                 self.constant(name, node.value)
             case TensorAt():
                 self.tensors[node.number] = name
-            case NumberAt():  # zero and one are compiled on their own, as sizes are
-                cls = self.source.const(node.cls, node.cls.__name__)
-                self.source.refuse_if(f"type({name}) is not {cls}" + (f" or {name} < 2" if node.cls is int else ""))
+            case NumberAt():
+                other = f"type({name}) is not {self.source.const(node.cls, node.cls.__name__)}"
+                if node.cls is int:
+                    other += f" or {name} not in {self.source.const(SIZES, 'sizes')}"
+                self.source.refuse_if(other)
                 local = self.tensors[node.number] = self.source.fresh("number")
                 self.source.line(f"{local} = {self.source.const(tensor_of, 'tensor_of')}({name})")
             case TupleAt():

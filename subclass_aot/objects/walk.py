@@ -28,6 +28,7 @@ from subclass_aot.objects.access_path import AccessPath, Entry, Named, Pinned
 from subclass_aot.objects.holders import Entries, HeldTensor, Holder, Watched
 from subclass_aot.objects.nodes import (
     METHODS_IN_C,
+    SIZES,
     Node,
     NumberAt,
     ObjectAt,
@@ -231,7 +232,7 @@ class Objects:
     def _node(self, value: Any, path: str, access_path: AccessPath, pinned: bool) -> Node:
         """Notes what stands at a path; what an object holds is walked later."""
         kind = type(value)
-        if (kind is float or kind is int and value >= 2) and path in self._changing:  # zero and one are no symbols
+        if (kind is float or kind is int and value in SIZES) and path in self._changing:
             self.tensors.append(HeldTensor(tensor_of(value), path, pinned, True))
             return NumberAt(len(self.tensors) - 1, kind)
         if issubclass(kind, type):

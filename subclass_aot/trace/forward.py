@@ -14,7 +14,7 @@ from torch import fx
 from subclass_aot import _torch, descriptors
 from subclass_aot.call import refuse_parallel_method
 from subclass_aot.descriptors import IntermediateBase, LookedAt, Number, OutputDescriptor, PlainOutput
-from subclass_aot.errors import LastingChangeError, OnlyInEagerModeError, TraceError
+from subclass_aot.errors import OnlyInEagerModeError, TraceError
 from subclass_aot.flatten import FlattenPlan, walk
 from subclass_aot.graph import REPLACED, Look, Recorder, messages
 from subclass_aot.meta import Replaced, other_threads
@@ -38,6 +38,7 @@ from subclass_aot.trace.mutations import (
     refuse_views_of_mutated_metadata,
 )
 from subclass_aot.trace.outputs import OutputReader, is_traced
+from subclass_aot.trace.settings import settings_stay
 from subclass_aot.trace.tangents import Tangents
 
 
@@ -122,12 +123,9 @@ def run_forward(
             _torch.plain_subclasses.classes_see_again(),
             unchanged_in_place(contexts),
             missing_names() as missed,
+            settings_stay(),
         ):
-            settings = _torch.flags.left()
             out = fn(*args, **kwargs)
-            changed = [name for name, value in _torch.flags.left().items() if value != settings[name]]
-        if changed:
-            raise LastingChangeError(messages.SETTING_LEFT.format(setting=", ".join(changed)))
         left = torch.get_default_dtype()
         recorder.listeners.arrays.refuse_shared(recorder)
         seen.refuse_changed(recorder.listeners.random_numbers.line_elsewhere)

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from subclass_aot import _torch
+from subclass_aot.errors import LastingChangeError
+from subclass_aot.graph import messages
 from subclass_aot.put_back import PutBack
 
 
@@ -30,3 +32,17 @@ def settings_noted() -> Iterator[dict[str, None]]:
     with PutBack(lambda: [each() for each in put_back]):  # type: ignore[operator]
         put_back.append(_torch.flags.replaced(note))
         yield found
+
+
+@contextmanager
+def settings_stay() -> Iterator[None]:
+    """Runs a block, after which settings of torch are to be what they were.
+
+    Raises:
+        LastingChangeError: One is not.
+    """
+    before = _torch.flags.left()
+    yield
+    changed = [name for name, value in _torch.flags.left().items() if value != before[name]]
+    if changed:
+        raise LastingChangeError(messages.SETTING_LEFT.format(setting=", ".join(changed)))

@@ -136,3 +136,37 @@ def test_two_names_of_one_memory() -> None:
         result = compiled(ours[:4], ours[shift : shift + 2])
         assert torch.equal(result, step(theirs[:4], theirs[shift : shift + 2]))
         assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("divide", [torch.remainder, torch.floor_divide, torch.fmod])
+def test_nothing_is_written_before_a_division_by_zero(divide: Program) -> None:
+    def step(x: torch.Tensor, y: torch.Tensor, by: torch.Tensor) -> Any:
+        new = x + 1
+        result = divide(y, by)
+        x.copy_(new)
+        return result
+
+    compiled, x, ones = sa.aot_compile(step), torch.zeros(3), torch.ones(3, dtype=torch.int64)
+    compiled(x, ones, ones)
+    with pytest.raises(RuntimeError, match="ZeroDivision"):
+        compiled(x, ones, ones * 0)
+    assert torch.equal(x, torch.ones(3))
+
+
+def test_what_is_read_behind_the_operator_is_what_stood_there() -> None:
+    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        new = x + 1
+        old = x * y
+        x.copy_(new)
+        return old
+
+    copies_of(step, torch.ones(3), torch.arange(3.0))
+
+
+def test_what_is_copied_twice() -> None:
+    def step(x: torch.Tensor, y: torch.Tensor) -> None:
+        new = x + y
+        x.copy_(new)
+        y.copy_(new.mul(2))
+
+    copies_of(step, torch.ones(3), torch.arange(3.0))

@@ -15,7 +15,7 @@ import optree
 import pytest
 import torch
 
-from subclass_aot import aot_compile, load_compiled
+from subclass_aot import TwoTensor, aot_compile, load_compiled
 from subclass_aot.testing.compare import difference
 
 INTEGERS = [2, 3, 5, 4, 7, 3]
@@ -235,3 +235,19 @@ def test_behind_values_refused() -> None:
         warnings.simplefilter("error")
         for n in (0.5, 0.25, 3.5, 4.5):
             assert_equal(compiled(torch.ones(1), n), torch.ones(1) * n + (1 if n > 2 else 0))
+
+
+def test_numbers_that_no_size_can_be() -> None:
+    """Seeds and hashes may have more than 64 bits."""
+    compiled = aot_compile(lambda x, seed: x + seed % 7)
+    for seed in (5, 8, 1 << 70, (1 << 70) + 1, 1 << 63, 12, (1 << 62) + 3):
+        assert_equal(compiled(torch.ones(1), seed), torch.ones(1) + seed % 7)
+
+
+def test_wrappers_and_sizes_that_change_too() -> None:
+    compiled = aot_compile(lambda w, rate, n: w * rate + n)
+    for size in range(3, 8):
+        w = TwoTensor(torch.ones(size), torch.arange(float(size)))
+        ours, theirs = compiled(w, size / 4, size), w * (size / 4) + size
+        assert_equal((ours.a, ours.b), (theirs.a, theirs.b))
+    assert len(compiled.recompiles) <= 2

@@ -92,3 +92,10 @@ def test_a_compiler_gets_the_strides_that_it_was_told() -> None:
     compiled = sa.aot_compile(F.silu, fw_compiler="eager", bw_compiler=compiler)
     compiled(torch.ones(3, 4, requires_grad=True)).sum().backward()
     assert (0, 0) not in seen
+
+
+def test_other_strides_are_copied_as_before() -> None:
+    compiled = sa.aot_compile(F.silu)
+    x = torch.ones(3, 4, requires_grad=True)
+    (gradient,) = torch.autograd.grad(compiled(x), x, torch.ones(4, 3).t())
+    assert gradient.stride() == (4, 1)
