@@ -81,6 +81,12 @@ TRICKS: Final = (
         "replaces `math.sqrt` and `math.log2` in a trace, and gives symbols `divmod`: one compilation serves all sizes",
     ),
     Trick(
+        "numbers",
+        ("trace/number_methods.py",),
+        "gives symbols `__array__`, another `==`, `round`, `/` and `**`, and `json` its encoder in Python, in a trace: "
+        "numpy, enums and texts of json get the numbers",
+    ),
+    Trick(
         "type",
         ("shown_type.py",),
         "gives modules of programs other `type`, `isinstance` and `len` in a trace: it takes eager mode's branches",

@@ -17,6 +17,7 @@ from subclass_aot.trace.composites import COMPOSITES
 from subclass_aot.trace.inputs import InputPlan
 from subclass_aot.trace.number_classes import classes_are_those_of_numbers
 from subclass_aot.trace.number_functions import functions_take_symbols
+from subclass_aot.trace.number_methods import methods_are_those_of_numbers
 from subclass_aot.trace.text import numbers_are_written_out
 
 
@@ -74,7 +75,8 @@ def _surroundings(plan: InputPlan, recorder: Recorder) -> Iterator[None]:
         stack.enter_context(_torch.dynamo.without_dynamo())
         stack.enter_context(_torch.dynamo.without_compiled_autograd())
         stack.enter_context(_torch.switches.compiling())
-        if recorder.listeners.data_dependent.looks is not None:  # else there is no call whose numbers could be read
+        reads = recorder.listeners.data_dependent.looks is not None  # else there is no call whose numbers could be read
+        if reads:
             stack.enter_context(_torch.optimizers.steps_as_in_eager_mode())
         stack.enter_context(parallel_modules_are_refused())
         stack.enter_context(recorder.listeners.annotations.of_modules())
@@ -82,6 +84,7 @@ def _surroundings(plan: InputPlan, recorder: Recorder) -> Iterator[None]:
         if plan.symbols is not None:
             stack.enter_context(numbers_are_written_out())
             stack.enter_context(functions_take_symbols())
+            stack.enter_context(methods_are_those_of_numbers(reads))
             stack.enter_context(classes_are_those_of_numbers())
         stack.enter_context(reads_are_refused())
         stack.enter_context(without_saved_tensor_hooks())

@@ -25,6 +25,7 @@ from tests.fuzz.losses import DrawnLosses, check_losses, losses
 from tests.fuzz.misuse import DrawnMisuse, check_misuse, misuses
 from tests.fuzz.optimizers import DrawnOptimizer, check_optimizer, optimizers
 from tests.fuzz.oracle import check_blocks, check_program
+from tests.fuzz.passed import DrawnPassed, check_passed, passed
 from tests.fuzz.programs import Program, mode_of, programs
 from tests.fuzz.raising import DrawnRaise, check_raising, raises
 from tests.fuzz.state import DrawnState, check_state, states
@@ -43,6 +44,7 @@ Drawn = (
     | DrawnLosses
     | DrawnMisuse
     | DrawnLasting
+    | DrawnPassed
 )
 
 
@@ -79,6 +81,9 @@ _OTHERS: dict[type, _Other] = {
     DrawnMisuse: _Other(
         check_misuse, misuses, "A program catches what this raises.", False
     ),  # Dynamo has its own errors
+    DrawnPassed: _Other(
+        check_passed, passed, "Each line is one of a program of the names in `tests/fuzz/passed.py`.", False
+    ),  # Dynamo has its own reads of what is passed
     DrawnNumbers: _Other(check_numbers, numbers, "Each line is one of `_function` in `tests/fuzz/draws.py`.", False),
 }
 
