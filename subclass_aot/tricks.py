@@ -82,8 +82,8 @@ TRICKS: Final = (
     ),
     Trick(
         "numbers",
-        ("trace/number_methods.py",),
-        "gives symbols `__array__`, another `==`, `round`, `/` and `**`, and `json` its encoder in Python, in a trace: "
+        ("trace/number_methods.py", "trace/number_domains.py"),
+        "gives symbols `__array__`, another `==`, `round` and `float`, and `json` its encoder in Python, in a trace: "
         "numpy, enums and texts of json get the numbers",
     ),
     Trick(

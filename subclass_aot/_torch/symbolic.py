@@ -91,6 +91,8 @@ def _solver_class() -> Any:
                         fallback_value = None
                     if fallback_value is None and is_size:
                         _learn(self, asked, unbacked)
+                        if sym_node.pytype is float:  # of which torch takes the whole part for its value
+                            sym_node = type(sym_node)(self.simplify(asked), self, float, float(actual))
             return super().evaluate_sym_node(sym_node, size_oblivious, fallback_value)
 
         def _get_user_frame(self) -> FrameType | None:
@@ -319,6 +321,12 @@ def as_python(expression: sympy.Basic, names: Mapping[Any, str]) -> str:
         def _print_Symbol(self, expr: sympy.Basic) -> str:
             return names[expr]
 
+        def _print_FloatAdd(self, expr: sympy.Basic) -> str:
+            return f"({self._print(expr.args[0])} + {self._print(expr.args[1])})"
+
+        def _print_FloatMul(self, expr: sympy.Basic) -> str:
+            return f"({self._print(expr.args[0])} * {self._print(expr.args[1])})"
+
         def _print_IsNonOverlappingAndDenseIndicator(self, expr: sympy.Basic) -> str:
             return f"torch.utils._sympy.functions.{expr.func.__name__}({', '.join(map(self._print, expr.args))})"
 
@@ -344,10 +352,10 @@ def _operators_of_python() -> type:
     from torch.utils._sympy.reference import PythonReferenceAnalysis
 
     def on_proxies(function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(x: Any) -> Any:
+        def call(x: Any, *more: int) -> Any:
             if isinstance(x, fx.Proxy):
-                return x.tracer.create_proxy("call_function", function, (x,), {})
-            return function(x)
+                return x.tracer.create_proxy("call_function", function, (x, *more), {})
+            return function(x, *more)
 
         return call
 
@@ -359,6 +367,7 @@ def _operators_of_python() -> type:
         ceil_to_int = staticmethod(lambda x, dtype: ceil(x))
         trunc_to_int = staticmethod(lambda x, dtype: trunc(x))
         round_to_int = staticmethod(lambda x, dtype: rounded(x))
+        round_decimal = staticmethod(rounded)
         floor = staticmethod(lambda x: torch.sym_float(floor(x)))
         ceil = staticmethod(lambda x: torch.sym_float(ceil(x)))
 
@@ -429,18 +438,18 @@ class _ValuesOfUnknowns(dict[Any, Any]):
 
     def __init__(self, value_of: Callable[[Any], Any]) -> None:
         super().__init__()
-        self._value_of = value_of
+        self.value_of = value_of
 
     def __len__(self) -> int:
         return 1
 
     def __contains__(self, symbol: object) -> bool:
-        return bool(getattr(symbol, "is_Symbol", False)) and self._value_of(symbol) is not None
+        return bool(getattr(symbol, "is_Symbol", False)) and self.value_of(symbol) is not None
 
     def __getitem__(self, symbol: sympy.Basic) -> Any:
         import sympy
 
-        return sympy.sympify(self._value_of(symbol))
+        return sympy.sympify(self.value_of(symbol))
 
     def get(self, symbol: sympy.Basic, default: object = None) -> Any:
         return self[symbol] if symbol in self else default  # noqa: SIM401  # it is `get`
@@ -485,6 +494,22 @@ def example_of(size: int | torch.SymInt) -> int:
 def has_example(number: Any) -> bool:
     """Returns whether a symbolic number has a value in the example that is traced: data does not decide it."""
     return bool(number.node.has_hint())
+
+
+def value_of(number: torch.SymFloat) -> Any:
+    """Returns the value that a number has in the call that is traced, if that is known; nothing is assumed of it."""
+    env, expression = solver_of(number), expression_of(number)
+    values = getattr(env, "real_tensor_prop_unbacked_vals", {})
+    if not isinstance(values, _ValuesOfUnknowns):
+        return None
+    known = env.backed_var_to_val
+    found = {s: int(known[s]) if s in known else values.value_of(s) for s in expression.free_symbols}
+    return None if None in found.values() else evaluate(expression, found)
+
+
+def are_one(first: torch.SymFloat, second: torch.SymFloat) -> bool:
+    """Returns whether two symbolic numbers are one number to the solver."""
+    return bool(first.node.expr == second.node.expr)
 
 
 def likely_of(number: int | torch.SymInt, guess: int) -> int:

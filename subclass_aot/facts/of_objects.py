@@ -129,7 +129,7 @@ class ObjectReader:
             case nodes.TensorAt():
                 found = "a tensor"
             case nodes.NumberAt():
-                found = "a number"
+                found = "a number below zero" if node.is_negative else "a number"
             case nodes.ObjectAt():
                 kind, found = Kind.OBJECT, self._linked[node.position]
             case nodes.WeakAt():

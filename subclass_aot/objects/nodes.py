@@ -39,14 +39,23 @@ class NumberAt:
     Attributes:
         number: The number of the tensor.
         cls: Whether it is an `int` or a `float`.
+        is_negative: Whether it is a whole one below zero: minus a size.
     """
 
     number: int
     cls: type = int
+    is_negative: bool = False
 
     def of(self, tensor: torch.Tensor) -> Any:
         """Returns the number for which a tensor stands; a symbol for a traced one."""
-        return tensor.size(0) if self.cls is int else tensor.item()
+        if self.cls is float:
+            return tensor.item()
+        return -tensor.size(0) if self.is_negative else tensor.size(0)
+
+    @property
+    def values(self) -> range:
+        """Whole numbers that it may be."""
+        return range(-SIZES[-1], -SIZES[0] + 1) if self.is_negative else SIZES
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +136,14 @@ def sized(number: int) -> torch.Tensor:
 
 
 SIZES = range(2, 1 << 62)
-"""Whole numbers that may be symbols: zero and one are compiled on their own, as sizes are, and larger ones are none."""
+"""Whole numbers that may be symbols: zero and one are compiled on their own, as sizes are, and larger ones are none.
+
+So may these numbers below zero be."""
 
 
 def tensor_of(number: float) -> torch.Tensor:
-    """Makes a tensor that brings a number into a graph: of a whole one a size, of any other its value."""
-    return sized(number) if type(number) is int else torch.scalar_tensor(number, dtype=torch.float64)
+    """Makes a tensor that brings a number into a graph: as its size, without the sign, or as its value."""
+    return sized(abs(number)) if type(number) is int else torch.scalar_tensor(number, dtype=torch.float64)
 
 
 def with_other_ids(value: Any, ids: Mapping[int, int]) -> Any:

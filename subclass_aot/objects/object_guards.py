@@ -27,7 +27,6 @@ from subclass_aot.objects.comparisons import (
 from subclass_aot.objects.holders import Entries, Holder
 from subclass_aot.objects.nodes import (
     METHODS_IN_C,
-    SIZES,
     Node,
     NumberAt,
     ObjectAt,
@@ -170,7 +169,7 @@ class ObjectGuards:
             case NumberAt():
                 other = f"type({name}) is not {self.source.const(node.cls, node.cls.__name__)}"
                 if node.cls is int:
-                    other += f" or {name} not in {self.source.const(SIZES, 'sizes')}"
+                    other += f" or {name} not in {self.source.const(node.values, 'numbers')}"
                 self.source.refuse_if(other)
                 local = self.tensors[node.number] = self.source.fresh("number")
                 self.source.line(f"{local} = {self.source.const(tensor_of, 'tensor_of')}({name})")

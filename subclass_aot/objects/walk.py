@@ -232,9 +232,9 @@ class Objects:
     def _node(self, value: Any, path: str, access_path: AccessPath, pinned: bool) -> Node:
         """Notes what stands at a path; what an object holds is walked later."""
         kind = type(value)
-        if (kind is float or kind is int and value in SIZES) and path in self._changing:
+        if (kind is float or kind is int and abs(value) in SIZES) and path in self._changing:
             self.tensors.append(HeldTensor(tensor_of(value), path, pinned, True))
-            return NumberAt(len(self.tensors) - 1, kind)
+            return NumberAt(len(self.tensors) - 1, kind, kind is int and value < 0)
         if issubclass(kind, type):
             self.reach_classes(value)
             return ValueAt(value)

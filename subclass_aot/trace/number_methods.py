@@ -7,18 +7,19 @@ again, and the number stays a number. Some goes on, and has another result than 
 
 - numpy makes arrays of objects. With `__array__` and `__array_ufunc__` it gets the numbers.
 - `==` with an `IntEnum`, a `Fraction` or a `Decimal` is False, since no class takes the other. It compares numbers.
-- `round(n, -1)` leaves a symbol as it is. It rounds the number.
+- `round(n, -1)` leaves a whole symbol as it is, and loses the sign of zero. It rounds the number.
 - The encoder of `json` asks its `default` for a text. Its form in Python raises an error, so that one is used.
-
-A division by a symbol assumes that this is not zero: the generated code would raise the error after the block of the
-program that catches it. A power assumes that its base is positive: elsewhere the result may be complex, or an error,
-and torch takes none but positive bases.
+- `random.Random(n)` begins with a hash, which of a number below zero is another one. It gets the number.
+- `r == r` is true to the solver. Of NaN it is false, so the program asks for that.
+- `float(r)` has the solver assume the value, which has no NaN, no infinite numbers and no sign of zero. These are
+  asked for, too.
 """
 
 from __future__ import annotations
 
 import json.encoder
-import operator
+import math
+import random
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,17 +32,15 @@ from subclass_aot.put_back import PutBack, attributes_put_back
 from subclass_aot.trace.text import is_of_program
 
 _PLAIN: dict[Any, Callable[[Any], Any]] = {torch.SymInt: int, torch.SymFloat: float}
-_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
-    "truediv": operator.truediv, "floordiv": operator.floordiv, "mod": operator.mod, "divmod": divmod,
-    "pow": operator.pow,
-}  # fmt: skip
-_BINARY = [f"__{side}{name}__" for name in _OPERATORS for side in ("", "r")]
 _OF_ARRAYS = ("__array__", "__array_ufunc__")
 _COMPARING = ("__eq__", "__ne__")
-_ROUNDING = "__round__"
+_OF_NAN = {"__eq__": False, "__ne__": True, "__lt__": False, "__gt__": False, "__le__": False, "__ge__": False}
+"""What comparisons of NaN with itself give."""
+
 _PLACES: list[tuple[Any, str]] = [
-    *((cls, name) for cls in _PLAIN for name in (*_OF_ARRAYS, *_COMPARING, *_BINARY)),
-    (torch.SymInt, _ROUNDING),
+    *((cls, name) for cls in _PLAIN for name in (*_OF_ARRAYS, *_COMPARING, "__round__")),
+    *((torch.SymFloat, name) for name in (*_OF_NAN, "__bool__", "__float__", "__int__")),
+    (random.Random, "seed"),
     (json.encoder, "c_make_encoder"),
 ]
 
@@ -57,12 +56,16 @@ def methods_are_those_of_numbers(reads: bool) -> Iterator[None]:
         for cls in _PLAIN:
             cls.__array__ = _array
             cls.__array_ufunc__ = _array_ufunc
+            cls.__round__ = _rounded(cls.__round__)
             for name in _COMPARING:
                 setattr(cls, name, _compared(name, getattr(cls, name)))
-            for name in _BINARY:
-                if hasattr(cls, name):
-                    setattr(cls, name, _with_domain(name, getattr(cls, name), reads))
-        setattr(torch.SymInt, _ROUNDING, _rounded)
+        if reads:
+            for name in _OF_NAN:
+                setattr(torch.SymFloat, name, _with_nan(name, getattr(torch.SymFloat, name)))
+            setattr(torch.SymFloat, "__float__", _read(torch.SymFloat.__float__))  # noqa: B010  # torch has none to see
+            setattr(torch.SymFloat, "__int__", lambda number: int(float(number)))  # noqa: B010
+        torch.SymFloat.__bool__ = _is_not_zero  # type: ignore[method-assign]
+        random.Random.seed = _seeded(random.Random.seed)  # type: ignore[method-assign]
         setattr(json.encoder, "c_make_encoder", None)  # noqa: B010  # no public name
         yield
 
@@ -109,33 +112,56 @@ def _is_a_number(value: object) -> bool:
     return compares and not isinstance(value, _NO_NUMBERS) and not hasattr(type(value), _OF_ARRAYS[1])
 
 
-def _with_domain(name: str, torchs: Callable[..., Any], reads: bool) -> Callable[..., Any]:
-    """Makes an operator that assumes numbers of which it has a value, or else does as Python does with these."""
-    is_reflected = name.startswith("__r")
-    operator_of = _OPERATORS[name.strip("_").removeprefix("r" if is_reflected else "")]
+def _with_nan(name: str, torchs: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes a comparison that does not take each number for equal to itself."""
 
-    def method(number: object, other: object, *more: object) -> Any:
-        first, second = (other, number) if is_reflected else (number, other)
-        if is_of_program(sys._getframe(1)) and not more and not _has_value(operator_of, first, second, reads):
-            return operator_of(_plain(first), _plain(second))
-        return torchs(number, other, *more)
+    def method(number: Any, other: Any) -> Any:
+        is_itself = type(other) is torch.SymFloat and _torch.symbolic.are_one(number, other)
+        if is_itself and is_of_program(sys._getframe(1)) and _is_nan(number):
+            return _OF_NAN[name]
+        return torchs(number, other)
 
     return method
 
 
-def _has_value(operator_of: Callable[[Any, Any], Any], first: Any, second: Any, reads: bool) -> bool:
-    """Returns whether an operator has a real value of two numbers, which the trace then assumes."""
-    tested = first if operator_of is operator.pow else second
-    if type(tested) not in _PLAIN or _torch.wrappers.is_nested_int(tested):
-        return True
-    if not reads and not _torch.symbolic.has_example(tested):
-        return True
-    if operator_of is not operator.pow:
-        return bool(tested != 0)
-    is_whole = type(first) is torch.SymInt and type(second) in (int, torch.SymInt)
-    return is_whole and bool(second >= 0) or bool(first > 0)
+def _is_nan(number: torch.SymFloat) -> bool:
+    """Returns whether a number is NaN, which the trace then assumes. Sizes make none."""
+    return not _torch.symbolic.has_example(number) and bool(_tensor_of(number).isnan())
 
 
-def _rounded(number: Any, digits: Any = None) -> Any:
-    """Rounds a whole number."""
-    return number if digits is None or digits >= 0 else round(int(number), digits)
+def _read(torchs: Callable[[Any], float]) -> Callable[[Any], float]:
+    """Makes `__float__` of a number that data decides."""
+
+    def method(number: Any) -> float:
+        value = None if _torch.symbolic.has_example(number) else _torch.symbolic.value_of(number)
+        if value is None or math.isfinite(value) and value:
+            return float(torchs(number))
+        tensor = _tensor_of(number)
+        if not value:  # the trace assumes what it asks of tensors
+            bool(tensor.signbit())
+        bool(tensor.isnan() if math.isnan(value) else tensor == value)
+        return float(value)
+
+    return method
+
+
+def _tensor_of(number: torch.SymFloat) -> torch.Tensor:
+    return torch.scalar_tensor(number, dtype=torch.float64)  # type: ignore[arg-type]
+
+
+def _is_not_zero(number: object) -> bool:
+    return bool(number != 0)
+
+
+def _seeded(pythons: Callable[..., None]) -> Callable[..., None]:
+    def seed(generator: random.Random, value: object = None, *more: object, **options: object) -> None:
+        pythons(generator, _plain(value), *more, **options)
+
+    return seed
+
+
+def _rounded(torchs: Callable[..., Any]) -> Callable[..., Any]:
+    def method(number: object, digits: Any = None) -> Any:
+        return torchs(number, digits) if digits is None or digits >= 0 else round(_plain(number), digits)
+
+    return method

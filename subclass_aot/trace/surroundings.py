@@ -16,6 +16,7 @@ from subclass_aot.trace.autograd_graph import without_saved_tensor_hooks
 from subclass_aot.trace.composites import COMPOSITES
 from subclass_aot.trace.inputs import InputPlan
 from subclass_aot.trace.number_classes import classes_are_those_of_numbers
+from subclass_aot.trace.number_domains import operators_have_values
 from subclass_aot.trace.number_functions import functions_take_symbols
 from subclass_aot.trace.number_methods import methods_are_those_of_numbers
 from subclass_aot.trace.text import numbers_are_written_out
@@ -84,7 +85,9 @@ def _surroundings(plan: InputPlan, recorder: Recorder) -> Iterator[None]:
         if plan.symbols is not None:
             stack.enter_context(numbers_are_written_out())
             stack.enter_context(functions_take_symbols())
+            stack.enter_context(_torch.exact_floats.sums_and_products_are_exact())
             stack.enter_context(methods_are_those_of_numbers(reads))
+            stack.enter_context(operators_have_values(reads))
             stack.enter_context(classes_are_those_of_numbers())
         stack.enter_context(reads_are_refused())
         stack.enter_context(without_saved_tensor_hooks())
