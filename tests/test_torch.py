@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import subprocess
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 import pytest
@@ -94,6 +95,63 @@ def test_a_graph_stays_whole_while_somebody_goes_through_its_nodes() -> None:
     del nodes
     _torch.graphs.dismantle(graph)
     assert not vars(graph)
+
+
+def _graph_of_many() -> torch.fx.GraphModule:
+    """A graph with arguments by keyword, in lists, read twice, a node that was erased, and sizes that others have."""
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    sine = graph.call_function(torch.sin, (x,))
+    both = graph.call_function(torch.cat, ([x, sine, sine],), {"dim": 0})
+    graph.call_function(torch.reshape, (both,), {"shape": _SIZES})
+    graph.output((graph.call_function(torch.add, (both, x), {"alpha": 1}), [sine, None]))
+    return _torch.graphs.make_graph_module(torch.nn.Module(), graph, "Many")
+
+
+_SIZES = (6, 1)
+_HELD: dict[str, Callable[[torch.fx.Graph], object]] = {
+    "the graph": lambda graph: graph,
+    "its nodes": lambda graph: graph.nodes,
+    "all nodes": lambda graph: list(graph.nodes),
+    "a node": lambda graph: next(iter(graph.nodes)),
+    "readers of a node": lambda graph: next(iter(graph.nodes)).users,
+    "arguments": lambda graph: graph.output_node().args,
+    "a list among arguments": lambda graph: graph.output_node().args[0],
+    "a method": lambda graph: graph.lint,
+}
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("erases", [False, True])
+@pytest.mark.parametrize("held", _HELD)
+def test_a_graph_stays_whole_while_somebody_has_a_part_of_it(held: str, erases: bool) -> None:
+    module = _graph_of_many()
+    names = [node.name for node in module.graph.nodes]
+    if erases:
+        module.graph.erase_node(module.graph.find_nodes(op="call_function", target=torch.reshape)[0])
+        names.remove("reshape")
+    graph, root = weakref.ref(module.graph), module.graph._root
+    part = _HELD[held](module.graph)
+    del module, root
+    whole: Any = graph()
+    assert [node.name for node in whole.nodes] == names
+    del whole
+    del part
+    gc.collect()
+    assert graph() is None
+
+
+@pytest.mark.parametrize("counts", ["all at once", "one by one"])
+def test_a_graph_that_nobody_has_is_gone(counts: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow: list[object] = []
+    count = _torch.graphs._is_held
+    monkeypatch.setattr(_torch.graphs, "_is_held", lambda table: slow.append(0) or count(table))
+    if counts == "one by one":
+        monkeypatch.setattr(_torch.graphs, "_has_own_references", lambda table: False)
+    module = _graph_of_many()
+    graph = weakref.ref(module.graph)
+    del module
+    assert graph() is None and bool(slow) == (counts == "one by one")
 
 
 def test_a_reference_to_a_generator_ends_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
