@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import random
 import re
 import subprocess
 import sys
@@ -95,6 +96,38 @@ def test_a_graph_stays_whole_while_somebody_goes_through_its_nodes() -> None:
     del nodes
     _torch.graphs.dismantle(graph)
     assert not vars(graph)
+
+
+_NAMES = [
+    f"{base}{number}" for base in ("add", "sum", "a_b", "_", "x1", "") for number in ("", "_1", "_2", "_07", "_x")
+]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_new_nodes_are_those_of_torch(seed: int) -> None:
+    """Also where a graph has a module, whose hooks see them."""
+    chosen = random.Random(seed)
+    names = chosen.choices([*_NAMES, None, "Big", "a.b"], k=40)  # type: ignore[list-item]
+    mine, torchs = torch.fx.Graph(), torch.fx.Graph()
+    module, seen = torch.fx.GraphModule({}, mine), list[str]()
+    if chosen.random() < 0.8:
+        mine._owning_module = None
+    module._register_create_node_hook(lambda node: seen.append(node.name))
+    last: dict[torch.fx.Graph, Any] = {mine: 1, torchs: 1}
+    for name in names:
+        for graph in last:
+            args, kwargs = (last[graph], [last[graph], (2,)]), {"alpha": last[graph]}
+            if graph is mine:
+                last[graph] = _torch.graphs.new_node(graph, "call_function", torch.add, args, kwargs, name)
+            else:
+                last[graph] = graph.create_node("call_function", torch.add, args, kwargs, name)
+    assert str(mine) == str(torchs) and len(mine.nodes) == len(torchs.nodes)
+    assert seen == ([] if mine._owning_module is None else [node.name for node in mine.nodes])
+    for one, other in zip(mine.nodes, torchs.nodes, strict=True):
+        assert type(one.args[1]) is type(other.args[1]) and type(one.kwargs) is type(other.kwargs)
+        assert [n.name for n in one.users] == [n.name for n in other.users]
+    assert mine.find_nodes(op="call_function", target=torch.add) == list(mine.nodes)
+    mine.lint()
 
 
 def _graph_of_many() -> torch.fx.GraphModule:

@@ -40,12 +40,62 @@ def make_graph_module(root: torch.nn.Module | dict[str, Any], graph: Graph, name
 
 
 def as_plain_module(module: GraphModule) -> GraphModule:
-    """Returns a module of the same graph whose code is there, as that of any `GraphModule`: TorchScript can compile it,
-    which reads the methods of a lazy one, too.
+    """Returns a module of the same graph that has what any `GraphModule` has, and nothing else: TorchScript can compile
+    it, which reads the methods of a lazy one, too. Its code is generated when somebody reads it.
     """
     plain = _PlainModule(module, module.graph, type(module).__name__)
     plain.meta = module.meta
     return plain
+
+
+def new_node(
+    graph: Graph, op: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, name: str | None
+) -> Node:
+    """Makes a node where the graph is written, as `Graph.create_node` does, in less than half of the time.
+
+    That searches arguments for symbolic numbers, which are nodes in graphs of this library. The tables of a graph have
+    no public names. When one of them goes: `create_node`.
+
+    Args:
+        graph: The graph.
+        op: What kind of node it is.
+        target: What it calls.
+        args: Its arguments.
+        kwargs: Its arguments by keyword.
+        name: Its name, or what that begins with where another node has it. If left out, its target says it.
+    """
+    if name is None:
+        name = graph._target_to_str(target)
+    if graph._owning_module is not None:  # which may have hooks that see new nodes
+        node = graph.create_node(op, target, name=name)
+        object.__setattr__(node, "args", args)  # past `Node.__setattr__`, which looks the node up in its graph
+        object.__setattr__(node, "kwargs", kwargs or {})
+        return node
+    names = graph._graph_namespace
+    node = Node(graph, _name_in(names, name), op, target, args, kwargs or {})
+    names._obj_to_name[node] = node.name
+    graph._insert(node)
+    graph._find_nodes_lookup_table.table[op, target if op == "call_function" else None][node] = None
+    graph._len += 1
+    return node
+
+
+def _name_in(names: _Namespace, name: str) -> str:
+    """Returns a name that no node has yet, as `create_name` does."""
+    base, _, number = name.rpartition("_")
+    counts, used = names._base_count, names._used_names
+    if name not in used and base in counts and number.isdecimal():
+        counts[base] = int(number)
+    elif name in used and name in counts:
+        count = counts[name] + 1
+        while f"{name}_{count}" in used:
+            count += 1
+        counts[name] = count
+        name = f"{name}_{count}"
+    else:
+        return names.create_name(name, None)
+    used.add(name)
+    return name
 
 
 def tensor_metadata(tensor: torch.Tensor) -> Any:
@@ -135,7 +185,47 @@ class _Module(_Owner, _LazyGraphModule):
 
 
 class _PlainModule(_Owner):
-    """One whose code is generated at once."""
+    """One whose code is generated when somebody reads it, calls it or has it recompiled. Most compilers read nodes."""
+
+    def recompile(self) -> Any:
+        """Generates the code, but for the first time, when the module is made: then the code waits."""
+        cls = type(self)  # which is the class of this module alone
+        if "forward" not in vars(cls):
+            for name in ("forward", "__call__"):
+                setattr(cls, name, _Waits(self, name))
+            return None
+        if isinstance(vars(cls).get("__call__"), _Waits):
+            del cls.__call__
+        return super().recompile()
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _CODE or "_graph" not in vars(self):
+            return super().__getattr__(name)
+        self.recompile()
+        return vars(self)[name]
+
+
+_CODE = frozenset({"_code", "_lineno_map", "_prologue_start"})
+"""What a module has of its code, for which there are no public names. When one goes: it is not asked for."""
+
+
+class _Waits:
+    """A method of a module whose code waits.
+
+    Args:
+        module: The module.
+        name: The name of the method.
+    """
+
+    def __init__(self, module: _PlainModule, name: str) -> None:
+        self._module = weakref.ref(module)
+        self._name = name
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        module = self._module()
+        assert module is not None
+        module.recompile()
+        return getattr(owner if instance is None else instance, self._name)
 
 
 def _has_own_references(table: dict[str, Any]) -> bool:

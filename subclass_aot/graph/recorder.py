@@ -40,7 +40,6 @@ from subclass_aot.graph.retrace import Retrace
 from subclass_aot.graph.symint_nodes import SymintNodes
 from subclass_aot.meta import MetaTensor, Spec, Storage, Stream, new_leaf, other_threads
 from subclass_aot.operators import effects_of
-from subclass_aot.passes import new_node
 from subclass_aot.products import WRITTEN_OUT
 from subclass_aot.symbols import current_symbols, is_symbolic
 
@@ -262,7 +261,7 @@ class Recorder(Stream):
         kwargs: dict[str, Any] | None = None,
     ) -> fx.Node:
         """Returns a new node, which this recorder knows."""
-        node = new_node(self.graph, op, target, args, kwargs, name)
+        node = _torch.graphs.new_node(self.graph, op, target, args, kwargs, name)
         self.nodes.add(node)
         return node
 

@@ -8,7 +8,6 @@ from subclass_aot.passes.nodes import draws as draws
 from subclass_aot.passes.nodes import is_backward as is_backward
 from subclass_aot.passes.nodes import is_symint as is_symint
 from subclass_aot.passes.nodes import must_run as must_run
-from subclass_aot.passes.nodes import new_node as new_node
 from subclass_aot.passes.nodes import viewed_node as viewed_node
 from subclass_aot.passes.once import RemovedOnce as RemovedOnce
 from subclass_aot.passes.partition import backward_from as backward_from

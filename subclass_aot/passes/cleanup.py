@@ -10,7 +10,7 @@ from torch import fx
 
 from subclass_aot import _torch
 from subclass_aot.operators import effects_of
-from subclass_aot.passes.nodes import copied_node, is_backward, must_run, new_node, viewed_by, waits
+from subclass_aot.passes.nodes import copied_node, is_backward, must_run, viewed_by, waits
 
 _IDENTITIES = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default})
 
@@ -46,7 +46,7 @@ def cleaned(
     copies: dict[fx.Node, fx.Node] = {}
     for node in _waits_late(sorted(nodes, key=lambda node: node.op != "placeholder"), live):
         if node.op == "placeholder":
-            copies[node] = new_node(graph, "placeholder", node.target, (), {}, None)
+            copies[node] = _torch.graphs.new_node(graph, "placeholder", node.target, (), {}, None)
             copies[node].meta.update(node.meta)
         elif node not in live:
             continue

@@ -21,20 +21,6 @@ class Copies(Protocol):
     def __getitem__(self, node: fx.Node, /) -> fx.Node: ...
 
 
-def new_node(graph: fx.Graph, op: str, target: Any, args: Any, kwargs: Any, name: str | None) -> fx.Node:
-    """Makes a node of a graph.
-
-    It gets its arguments afterwards: `create_node` walks them in search of symbolic numbers, which are nodes here, and
-    `Node.__setattr__` looks the node up in its graph. Together that is half of what it takes to record an operator.
-    """
-    node = graph.create_node(op, target, name=name)
-    if args:
-        object.__setattr__(node, "args", args)
-    if kwargs:
-        object.__setattr__(node, "kwargs", kwargs)
-    return node
-
-
 def copied_node(graph: fx.Graph, node: fx.Node, copies: Copies) -> fx.Node:
     """Copies a node of another graph, as `Graph.node_copy` does.
 
@@ -44,7 +30,7 @@ def copied_node(graph: fx.Graph, node: fx.Node, copies: Copies) -> fx.Node:
         copies: The copies of the nodes that it reads.
     """
     args, kwargs = fx.map_arg((node.args, node.kwargs), copies.__getitem__)
-    copy = new_node(graph, node.op, node.target, args, kwargs, node.name)
+    copy = _torch.graphs.new_node(graph, node.op, node.target, args, kwargs, node.name)
     if node.type is not None:
         copy.type = node.type
     copy.meta.update(node.meta)

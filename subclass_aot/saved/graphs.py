@@ -11,7 +11,6 @@ from torch import fx
 from subclass_aot import _torch
 from subclass_aot.descriptors import InputDescriptor, OutputDescriptor, describe, descriptor_of
 from subclass_aot.meta import MetaTensor, Spec, new_leaf
-from subclass_aot.passes import new_node
 from subclass_aot.plain_values import Json
 from subclass_aot.refused import Refused, at
 from subclass_aot.saved.codec import Decoder, Encoder, sized
@@ -167,7 +166,7 @@ class GraphReader:
                 called = FUNCTIONS.get(target) or operator_named(target)
             case _:
                 raise Refused(_NO_GRAPH.format(written=op))
-        node = new_node(graph, op, "output" if op == "output" else called, (), {}, name)
+        node = _torch.graphs.new_node(graph, op, "output" if op == "output" else called, (), {}, name)
         node.args, node.kwargs = given, named  # which tells the nodes that they have a reader
         if op != "output":
             notes |= _vals(read(val))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -140,6 +141,38 @@ def test_the_module_is_a_plain_one() -> None:
 
     sa.aot_compile(torch.sin, fw_compiler=compiler)(torch.ones(2))
     assert fx.GraphModule in modules and not any("Lazy" in cls.__name__ for cls in modules)
+
+
+_READ: dict[str, Callable[[Any], Any]] = {
+    "code": lambda graph: graph.code,
+    "forward": lambda graph: graph.forward.__func__.__code__,
+    "of the class": lambda graph: type(graph).forward.__code__,
+    "text": str,
+    "recompiled": lambda graph: graph.recompile().src,
+    "lines": lambda graph: graph._lineno_map,
+}
+
+
+@pytest.mark.parametrize("read", _READ)
+def test_code_is_there_when_it_is_read(read: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most compilers read nodes, and need no code of the graph."""
+    written: list[fx.Graph] = []
+    write = fx.Graph.python_code
+    monkeypatch.setattr(fx.Graph, "python_code", lambda self, *a, **k: written.append(self) or write(self, *a, **k))
+
+    def compiler(graph: fx.GraphModule, inputs: list[Any]) -> Any:
+        before = len(written)
+        again = copy.deepcopy(graph)
+        assert len(written) == before
+        of_another = _READ[read](fx.GraphModule(graph, graph.graph))
+        found = [_READ[read](each) for each in (graph, again)]
+        assert type(found[0]) is type(of_another) and (not isinstance(of_another, str) or "sin" in found[1])
+        torch.testing.assert_close(again(*[torch.ones(2)] * len(inputs)), graph(*[torch.ones(2)] * len(inputs)))
+        return graph
+
+    x = torch.ones(2, requires_grad=True)
+    sa.aot_compile(lambda x: x.sin().sin(), fw_compiler=compiler)(x).sum().backward()
+    assert x.grad is not None
 
 
 def test_decompositions_may_be_a_function() -> None:

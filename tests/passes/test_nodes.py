@@ -47,5 +47,10 @@ def test_copies_are_those_of_torch() -> None:
     assert str(mine) == str(torchs)
     for one, other in zip(mine.nodes, torchs.nodes, strict=True):
         assert (one.name, one.op, one.type, one.meta) == (other.name, other.op, other.type, other.meta)
+    for one, other in zip(mine.nodes, torchs.nodes, strict=True):
+        assert (type(one.args), type(one.kwargs)) == (type(other.args), type(other.kwargs))
+        assert [[n.name for n in nodes] for nodes in (one.users, one.all_input_nodes)] == [
+            [n.name for n in nodes] for nodes in (other.users, other.all_input_nodes)
+        ]
     copies["mine"][both].meta["val"] = 2
     assert both.meta == {"val": 1}
