@@ -82,26 +82,29 @@ def left() -> dict[str, object]:
         "torch.set_float32_matmul_precision": _precision(),
         "torch.autograd.set_detect_anomaly": (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
         "torch.set_autocast_enabled": [torch.is_autocast_enabled(device) for device in devices],
-        "torch.set_autocast_dtype": [torch.get_autocast_dtype(device) for device in devices],
-        "torch.set_autocast_cache_enabled": torch.is_autocast_cache_enabled(),
-        "torch.set_num_threads": torch.get_num_threads(),
+        "torch.set_autocast_dtype": [_autocast_dtype(device) for device in devices],
+        "torch.set_autocast_cache_enabled": _keeps_casts(),
+        "torch.set_num_threads": _threads(),
         "torch.set_default_device": list(map(id, modes)),
         "torch.backends.mkldnn.enabled": torch._C._get_mkldnn_enabled(),
         "torch.backends.cudnn": (
             torch._C._get_cudnn_enabled(), torch._C._get_cudnn_benchmark(), torch._C._get_cudnn_deterministic(),
         ),
-        "torch.backends.cuda.enable_..._sdp": (
-            torch.backends.cuda.flash_sdp_enabled(), torch.backends.cuda.math_sdp_enabled(),
-            torch.backends.cuda.mem_efficient_sdp_enabled(), torch.backends.cuda.cudnn_sdp_enabled(),
-        ),
+        "torch.backends.cuda.enable_..._sdp": [is_enabled() for is_enabled in _attentions],
         "torch.utils.deterministic.fill_uninitialized_memory": torch._C._get_deterministic_fill_uninitialized_memory(),
     }  # fmt: skip
+
+
+# As they are outside of traces: those that stand there in one look who calls them.
+_precision_of_products, _threads = torch.get_float32_matmul_precision, torch.get_num_threads
+_autocast_dtype, _keeps_casts = torch.get_autocast_dtype, torch.is_autocast_cache_enabled
+_attentions = [getattr(torch.backends.cuda, f"{x}_sdp_enabled") for x in ("flash", "math", "mem_efficient", "cudnn")]
 
 
 def _precision() -> str | None:
     """Returns the precision of products; None where it was set by the newer names alone, for which torch raises."""
     try:
-        return torch.get_float32_matmul_precision()
+        return _precision_of_products()
     except RuntimeError:
         return None
 

@@ -24,6 +24,8 @@ _BLOCK = 624  # numbers, after which the array is another
 _BLOCKS = (1 << 20) // _BLOCK
 _Generator = torch.Generator  # in a trace, another class has its name
 _SEED, _ARRAY = slice(8), slice(24, 24 + 4 * _BLOCK)
+_WORDS = slice(24 + 400, 24 + 408)
+_ODD = 0x9E3779B97F4A7C15
 
 
 def state_bytes(state: torch.Tensor) -> bytes:
@@ -32,14 +34,14 @@ def state_bytes(state: torch.Tensor) -> bytes:
 
 
 def state_of_no_seed(state: torch.Tensor, number: int) -> torch.Tensor:
-    """Returns a state that no seed has, but for itself the same seed as `state`; another one for each number."""
-    with disable_current_modes():
-        generator = _Generator()
-        generator.set_state(state)
-        seed = int(torch.randint(1 << 62, (), generator=generator, device="cpu")) + number
-        other = _Generator().manual_seed(seed).get_state()
-        other[_SEED] = state[_SEED]
-        return other
+    """Returns a state that no seed has, but for itself the same seed as `state`; another one for each number.
+
+    Words of the array are others, all of whose bits count when it is replaced.
+    """
+    made = bytearray(state_bytes(state))
+    words = int.from_bytes(made[_WORDS], sys.byteorder)
+    made[_WORDS] = ((words * _ODD + number * 2 + 1) % (1 << 64)).to_bytes(8, sys.byteorder)
+    return torch.frombuffer(made, dtype=torch.uint8)
 
 
 def state_of_seed(seed: int) -> torch.Tensor:

@@ -29,8 +29,18 @@ if TYPE_CHECKING:
     def is_traceable_wrapper_subclass(value: object) -> TypeGuard[Wrapper]: ...
 
 else:
-    is_traceable_wrapper_subclass = torch.utils._python_dispatch.is_traceable_wrapper_subclass
-"""Torch's own test of the flatten protocol. When it goes: a subclass of `Tensor` that has both methods."""
+
+    def is_traceable_wrapper_subclass(value: object) -> bool:
+        """Returns whether a tensor has the flatten protocol, by torch's own test.
+
+        When that goes: a subclass of `Tensor` that has both methods.
+        """
+        return type(value) not in DENSE and _has_flatten_protocol(value)
+
+
+_has_flatten_protocol = torch.utils._python_dispatch.is_traceable_wrapper_subclass
+DENSE: set[type] = {torch.Tensor, torch.nn.Parameter}
+"""Classes of tensors that are no wrappers, most of those that there are."""
 
 
 def says_nothing_of_parts(tensor: torch.Tensor) -> bool:

@@ -54,7 +54,9 @@ class RecordedCall:
             args, kwargs = call
             seen = self.arguments.seen(call, values)
             with OlderObjects() as older:
-                return read_outcome(seen, self.fn(*args, **kwargs), older)[0]
+                result = self.fn(*args, **kwargs)
+                seen.refuse_changed()
+                return read_outcome(seen, result, older)[0]
 
     @contextmanager
     def _modes(self) -> Iterator[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 import sys
 import weakref
@@ -39,7 +40,7 @@ from subclass_aot.graph.node_meta import name_of, val_of
 from subclass_aot.graph.retrace import Retrace
 from subclass_aot.graph.symint_nodes import SymintNodes
 from subclass_aot.meta import MetaTensor, Spec, Storage, Stream, new_leaf, other_threads
-from subclass_aot.operators import effects_of
+from subclass_aot.operators import Effects, effects_of
 from subclass_aot.products import WRITTEN_OUT
 from subclass_aot.symbols import current_symbols, is_symbolic
 
@@ -129,8 +130,35 @@ class Listeners(NamedTuple):
 
     def methods(self, name: str, func: _torch.operators.Operator | None = None) -> list[Callable[..., Any]]:
         """Returns the methods of this name that say something; for an operator, those of listeners that want it."""
-        own = [x for x in self if getattr(type(x), name) is not getattr(GraphListener, name)]
+        own = [self[i] for i in _with_own(name)]
         return [getattr(x, name) for x in own if func is None or x.wants(func)]
+
+
+@functools.cache
+def _with_own(name: str) -> tuple[int, ...]:
+    """Returns which listeners have a method of their own by a name, by their positions."""
+    classes = [type(x) for x in Listeners.new(None)]
+    return tuple([i for i, cls in enumerate(classes) if getattr(cls, name) is not getattr(GraphListener, name)])
+
+
+class _Plan(NamedTuple):
+    """What a recorder does at each call of an operator.
+
+    Attributes:
+        func: The operator; its id is of what lives.
+        name: The name of a node.
+        effects: What it does.
+        before: The listeners that are called before it is recorded.
+        after: Those that are called with its node.
+        writes: Those that are called for each leaf that it writes.
+    """
+
+    func: _torch.operators.Operator
+    name: str
+    effects: Effects
+    before: list[Callable[..., Any]]
+    after: list[Callable[..., Any]]
+    writes: list[Callable[..., Any]]
 
 
 class Recorder(Stream):
@@ -166,23 +194,22 @@ class Recorder(Stream):
         looks: Looks | None = None,
         listeners: Listeners | None = None,
     ) -> None:
-        super().__init__(internal_overlap.before(lstm.before({**WRITTEN_OUT, **(decompositions or {})})))
+        listeners = listeners or Listeners.new(looks)
+        replaced = internal_overlap.before(lstm.before({**WRITTEN_OUT, **(decompositions or {})}))
+        super().__init__({AS_STRIDED: listeners.places.counted_from_a_gradient, **replaced})
         self.default_dtype = torch.get_default_dtype()
         self._owned = _Owned(fx.Graph())
         self.graph = self._owned.graph
         self.nodes: set[fx.Node] = set()
         self.symints = SymintNodes(self.graph)
         self.phase: Phase = "forward"
-        self.listeners = listeners or Listeners.new(looks)
-        self.decompositions = {AS_STRIDED: self.listeners.places.counted_from_a_gradient, **self.decompositions}
+        self.listeners = listeners
         self.graph.begins_read = self.listeners.places.begins_read  # type: ignore[attr-defined]  # see `MetaTensor`
         self.made: list[weakref.ref[torch.Tensor]] = []
         self.strangers: list[torch.Tensor] = []
         self._on_node = self.listeners.methods("on_node")
         self._on_wrapper_operator = self.listeners.methods("on_wrapper_operator")
-        self._methods: dict[
-            _torch.operators.Operator, list[list[Callable[..., Any]]]
-        ] = {}  # the methods that `on_operator` calls
+        self._plans: dict[int, _Plan] = {}  # by the id of an operator, which has its hash in Python
 
     @property
     def mutations(self) -> MutationLog:
@@ -190,7 +217,7 @@ class Recorder(Stream):
         return self.listeners.mutations
 
     def on_new_effects(self, func: _torch.operators.Operator) -> None:
-        self._methods.pop(func, None)
+        self._plans.pop(id(func), None)
 
     def before_out(self, functional: _torch.operators.Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         for out, size, stride in inputs_to_resize(functional, args, kwargs):
@@ -218,12 +245,12 @@ class Recorder(Stream):
 
     def forget_tensors(self) -> None:
         """Releases the real tensors that leaves stand for."""
-        for listener in self.listeners:
-            listener.forget()
+        for forget in self.listeners.methods("forget"):
+            forget()
 
     def collections(self) -> list[Collection[Any]]:
         """Returns the collections in which this recorder holds leaves and wrappers."""
-        return [held for listener in self.listeners for held in listener.collections()]
+        return [held for collections in self.listeners.methods("collections") for held in collections()]
 
     def placeholder(self, name: str, spec: Spec, desc: InputDescriptor) -> MetaTensor:
         """Returns a new graph input."""
@@ -327,11 +354,11 @@ class Recorder(Stream):
     def on_operator(
         self, func: _torch.operators.Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: object
     ) -> None:
-        methods = self._methods.get(func)
-        if methods is None:
-            names = "on_operator", "on_recorded", "on_write"
-            methods = self._methods[func] = [self.listeners.methods(name, func) for name in names]
-        before, after, writes = methods
+        plan = self._plans.get(id(func))
+        if plan is None:
+            methods = [self.listeners.methods(name, func) for name in ("on_operator", "on_recorded", "on_write")]
+            plan = self._plans[id(func)] = _Plan(func, name_of(func), effects_of(func), *methods)
+        _, name, effects, before, after, writes = plan
         for hear in before:
             if hear(self, func, args, kwargs, result):
                 return
@@ -341,9 +368,8 @@ class Recorder(Stream):
         except UnknownTensorError:
             given = [x for a in (*args, *kwargs.values()) for x in (a if type(a) is list else (a,))]
             raise self._of_a_stranger(FOREIGN_LEAF.format(operator=func, line=user_line()), given) from None
-        node = self.create("call_function", func, node_args, name_of(func), node_kwargs)
+        node = _torch.graphs.new_node(self.graph, "call_function", func, node_args, node_kwargs, name)
         self._describe(node)
-        effects = effects_of(func)
         if type(result) is MetaTensor:
             node.meta["spec"] = result.meta_spec
             node.meta["val"] = val_of(result.meta_spec)

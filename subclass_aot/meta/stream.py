@@ -48,6 +48,7 @@ class Stream(Answers):
     def __init__(self, decompositions: Mapping[Any, Callable[..., Any]] | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.decompositions = decompositions or {}
+        self._replaced = frozenset(map(id, self.decompositions))  # operators have their hash in Python
         self.default_dtype: torch.dtype | None = None
         self.class_of_next: type[torch.Tensor] | None = None  # of the next result: see Note [Plain subclasses]
         self.replaced_operator: Operator | None = None  # the outermost one that others take the place of now
@@ -108,7 +109,7 @@ class Stream(Answers):
             self.on_wrapper_operator(func, args, kwargs or {})
             return NotImplemented
         kwargs = kwargs or {}
-        if effects is None or self.decompositions and func in self.decompositions:
+        if effects is None or id(func) in self._replaced:
             result = self._in_another_form(func, args, kwargs)
             if result is not NotImplemented:
                 return result

@@ -475,3 +475,4 @@ def _tensors_in(value: object, depth: int = 5) -> Iterator[MetaTensor]:
 
 constant_checks.append(_refuse_traced)
 _make = _torch.wrappers.make_wrapper_subclass
+_torch.wrappers.DENSE.add(MetaTensor)

@@ -44,7 +44,7 @@ class Watched(NamedTuple):
 
     path: str
     value: object
-    state: bytes
+    state: Any
 
 
 @dataclass(slots=True, eq=False)

@@ -34,13 +34,18 @@ _OF_PYTHON: random.Random = random.random.__self__  # type: ignore[attr-defined]
 """The generator behind the functions of `random`, whatever stands in their places."""
 
 
-def state_of(value: Any) -> bytes | None:
-    """Returns what an array holds, or where a generator of random numbers or a file is; None if it is none of these."""
+def state_of(value: Any) -> Any:
+    """Returns what an array holds, or where a generator of random numbers or a file is; None if it is none of these.
+
+    Two are compared by `==`. Nothing changes what is returned.
+    """
     try:
         if isinstance(value, NotStepped):
             return b"" if value.refusal is None else b"stepped"
         if isinstance(value, io.IOBase):
             return _state_of_file(value)
+        if type(value) is random.Random:
+            return value.getstate()
         if isinstance(value, random.Random):
             return pickle.dumps(value.getstate())
         if _is_generator_of_numpy(value):
@@ -62,7 +67,7 @@ def generators() -> Iterator[tuple[str, Any]]:
         yield "numpy.random", numpy_random._rand
 
 
-def refuse_changed(watched: Iterable[tuple[str, object, bytes]], line: str = "") -> None:
+def refuse_changed(watched: Iterable[tuple[str, object, Any]], line: str = "") -> None:
     """Compares with what `state_of` told before.
 
     Args:
@@ -93,7 +98,7 @@ def refuse_changed(watched: Iterable[tuple[str, object, bytes]], line: str = "")
         raise OnlyInEagerModeError(_DRAWN.format(path=drawn[-1], line=line))
 
 
-def put_back_generators(watched: Iterable[tuple[str, object, bytes]]) -> None:
+def put_back_generators(watched: Iterable[tuple[str, object, Any]]) -> None:
     """Gives generators the states that they had, and has files that were read go on where they were.
 
     Args:
@@ -142,8 +147,8 @@ def _numpy_state(value: Any) -> Any:
     return getattr(value, "bit_generator", value).state
 
 
-def _put_back(value: Any, before: bytes) -> None:
-    state = pickle.loads(before)
+def _put_back(value: Any, before: Any) -> None:
+    state = pickle.loads(before) if isinstance(before, bytes) else before
     if isinstance(value, random.Random):
         value.setstate(state)
     elif hasattr(value, "set_state"):

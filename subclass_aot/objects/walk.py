@@ -116,6 +116,7 @@ class Objects:
         self.tensors: list[HeldTensor] = []
         self.leaves: dict[int, Node] = {}
         self.watched: list[Watched] = []
+        self._is_unchanged = False  # when what is watched was compared
         self.identities: dict[int, torch.Tensor] = {}
         self.named: Mapping[str, Any] = {}
         self._changing = changing
@@ -193,8 +194,9 @@ class Objects:
             self.watch(name, generator)
 
     def put_back_generators(self) -> None:
-        """Gives generators of random numbers that are watched the states that they had."""
-        put_back_generators(self.watched)
+        """Gives generators of random numbers that are watched the states that they had, unless nothing has changed."""
+        if not self._is_unchanged:
+            put_back_generators(self.watched)
 
     def refuse_changed(self, line: str = "") -> None:
         """Compares the state of what is watched with what it was.
@@ -206,7 +208,9 @@ class Objects:
             MutationError: An array was written.
             OnlyInEagerModeError: A random number was drawn, a file was read, or a step of an iterator was asked for.
         """
+        self._is_unchanged = False
         refuse_changed(self.watched, line)
+        self._is_unchanged = True
 
     def walk(self) -> None:
         """Walks what was noted only. Not by recursion: lists of users may be linked, and long."""

@@ -100,11 +100,10 @@ def read_outcome(
 
     Raises:
         DataDependentError: A result points to memory.
-        MutationError: An array that is no tensor was written.
+        MutationError: A list or dict that is passed twice was changed.
         LastingChangeError: A parameter was exchanged, or a module made.
-        TraceError: An object that holds tensors cannot be rebuilt, or Python's random numbers were drawn.
+        TraceError: An object that holds tensors cannot be rebuilt.
     """
-    seen.refuse_changed()
     reader = Reader(seen, older, contexts)
     recipe = reader.recipe(result, "the result")
     count = len(reader.leaves)

@@ -154,8 +154,12 @@ def reaches_places_twice(func: _torch.operators.Operator, leaf: MetaTensor) -> b
 
 def before(decompositions: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
     """Returns the same decompositions of operators, which tensors that overlap themselves do not reach."""
-    own = {func: functools.partial(_first, write, decompositions.get(func)) for func, write in _WRITES.items()}
-    return {**decompositions, **own}
+    own = {
+        func: functools.partial(_first, write, decompositions[func])
+        for func, write in _WRITES.items()
+        if func in decompositions
+    }
+    return {**decompositions, **_FIRST, **own}
 
 
 def _first(write: Callable[..., Any], otherwise: Callable[..., Any] | None, *args: object, **kwargs: object) -> Any:
@@ -163,3 +167,7 @@ def _first(write: Callable[..., Any], otherwise: Callable[..., Any] | None, *arg
     if result is _AS_IT_IS:
         return NotImplemented
     return otherwise(*args, **kwargs) if result is NotImplemented and otherwise is not None else result
+
+
+_FIRST = {func: functools.partial(_first, write, None) for func, write in _WRITES.items()}
+"""For operators that nothing else replaces."""

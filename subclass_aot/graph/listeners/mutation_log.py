@@ -109,10 +109,13 @@ class MutationLog(GraphListener):
         kwargs: dict[str, Any],
         result: object,
     ) -> None:
-        if effects_of(func).reshapes or self.metadata:
+        reshapes = effects_of(func).reshapes
+        if reshapes or self.metadata:
             recorder.note_used(args)
             self.on_wrapper_operator(recorder, func, args, kwargs)
-        if effects_of(func).reshapes and args[0].meta_tag.op == "placeholder":
+        if not reshapes:
+            return
+        if args[0].meta_tag.op == "placeholder":
             self._noted[args[0]] = args[0].meta_spec
         if func in RESIZES:
             self._note_resize(func, args[0])

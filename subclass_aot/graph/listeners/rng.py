@@ -328,13 +328,11 @@ def _generator_in(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch.Gen
 
 
 def _state() -> torch.Tensor:
-    with _torch.dispatch.disable_current_modes():
-        return torch.default_generator.get_state()
+    return torch.default_generator.get_state()  # which no mode sees
 
 
 def _set(state: torch.Tensor) -> None:
-    with _torch.dispatch.disable_current_modes():
-        torch.default_generator.set_state(state)
+    torch.default_generator.set_state(state)
 
 
 def _advanced() -> bytes:

@@ -7,10 +7,15 @@ from typing import Any
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.overrides import TorchFunctionMode
 
 from subclass_aot import MetaTensor, Spec
+from subclass_aot._torch import generator as generator_of
+from subclass_aot._torch.dispatch import PassOn
 from subclass_aot.errors import TraceError
 from subclass_aot.graph.drawn import GENERATOR_STATE
+from subclass_aot.graph.listeners import rng
 from tests.graph.recording import finished, gone_backward, raw, recorded
 
 
@@ -260,3 +265,41 @@ def test_backwards_that_seed_know_nothing_of_each_other() -> None:
         assert rest == [(rest[0][0], [constant, "tangents_1"]), (rest[1][0], [rest[0][0]])] and rest[0][0].startswith(
             drawn
         )
+
+
+def test_no_mode_sees_states() -> None:
+    """So a trace reads and sets them where modes are on."""
+
+    class Sees(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            raise AssertionError(func)
+
+    class SeesOperators(PassOn):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            raise AssertionError(func)
+
+    before = torch.get_rng_state()
+    with Sees(), SeesOperators(), FakeTensorMode():
+        state = rng._state()
+        rng._set(state)
+    assert type(state) is torch.Tensor and bool((state == before).all())
+
+
+@pytest.mark.parametrize("draws", [0, 1, 623, 624, 2000])
+def test_a_state_of_no_seed_stays_one(draws: int) -> None:
+    generator = torch.Generator().manual_seed(5)
+    torch.empty(draws).random_(generator=generator)
+    before = generator.get_state()
+    made = [generator_of.state_of_no_seed(before, i) for i in range(3)]
+    inner = [generator_of.state_of_no_seed(made[0], i) for i in range(3)]
+    for state in (*made, *inner):
+        other = torch.Generator()
+        other.set_state(state)
+        assert other.initial_seed() == 5
+    for drawn in (0, 1, 700):
+        states = set()
+        for state in (before, *made, *inner):
+            generator.set_state(state)
+            torch.empty(drawn).random_(generator=generator)
+            states.add(generator_of.state_bytes(generator.get_state()))
+        assert len(states) == 7
