@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -19,7 +19,30 @@ def has_side_effect(func: Operator) -> bool:
     that write or draw. When they go: what takes their place there.
     """
     listed = torch.fx.node._side_effectful_functions
-    return func in listed or func.overloadpacket in listed or _effect_of(func) is not None
+    known = _known.get(id(func))
+    if known is None or known.count != len(listed):
+        is_listed = func in listed or func.overloadpacket in listed
+        known = _known[id(func)] = _Known(func, len(listed), is_listed, _entry_of(func._name).effect)
+    return known.is_listed or known.holder.effect is not None
+
+
+class _Known(NamedTuple):
+    """What torch says of an operator: it is asked for each node, and has its hash in Python.
+
+    Attributes:
+        func: The operator; its id is of what lives.
+        count: How many operators were in the list of `torch.fx.node.has_side_effect` then; it only grows.
+        is_listed: Whether it was one of them.
+        holder: Where `register_effect` notes its effect.
+    """
+
+    func: Operator
+    count: int
+    is_listed: bool
+    holder: Any
+
+
+_known: dict[int, _Known] = {}
 
 
 def has_effect(func: Operator) -> bool:
@@ -50,4 +73,5 @@ def registered(operators: Iterable[Operator]) -> Iterator[None]:
 
 _effects: Any = torch._higher_order_ops.effects
 _effect_of: Callable[[Operator], object] = _effects._get_effect
+_entry_of: Callable[[str], Any] = torch._library.simple_registry.singleton.find
 _register: Callable[[Operator, object], Any] = _effects._register_effectful_op

@@ -44,7 +44,8 @@ class TracedCall:
         order: The names of the tensors, in the order of the graph.
         names: For every place where a tensor stands, the name of that tensor. One that is tied has several.
         facts: Everything that the trace depends on, which becomes text when it is read.
-        of_values: What of that is left when the tensors are given one by one.
+        of_values: What of that is left when the tensors are given one by one; None where that follows from `facts`,
+            since nothing of the call is a view that comes as its base.
         modes: The modes of torch.
         with_grad: Of which tensors the `.grad` belonged to the call.
     """
@@ -54,7 +55,7 @@ class TracedCall:
     order: tuple[str, ...]
     names: Mapping[str, str]
     facts: FactsToTell
-    of_values: FactsToTell
+    of_values: FactsToTell | None
     modes: Modes
     with_grad: Gradients
 
@@ -76,7 +77,7 @@ class TracedCall:
             order=order,
             names={**names, **{name: name for name in order}},
             facts=told_later(facts_of(arguments, modes, Scope.of(signature))),
-            of_values=told_later(_facts_of_values(joined.values, signature)),
+            of_values=told_later(_facts_of_values(joined.values, signature)) if signature.views else None,
             modes=modes,
             with_grad=arguments.with_grad,
         )
@@ -126,8 +127,14 @@ class TracedCall:
                 messages.NUMBER_OF_VALUES.format(given=len(values), expected=len(self.order), names=names)
             )
         now = _facts_of_values(values, signature)
-        _refuse(difference(self.of_values.told(), told(now)))
+        before = _alone(self.facts.told()) if self.of_values is None else self.of_values.told()
+        _refuse(difference(before, told(now)))
         return Arguments.of(_nothing, values, {}), now
+
+
+def _alone(facts: Facts) -> Facts:
+    """Returns what is left of the facts of a call when each of its tensors is given once."""
+    return tuple([fact for fact in facts if fact.kind in _OF_VALUES and fact.kind is not Kind.SAME])
 
 
 def _facts_of_values(values: Sequence[torch.Tensor], signature: JointSignature) -> Facts:

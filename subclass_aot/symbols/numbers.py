@@ -20,12 +20,16 @@ def is_symbolic(value: Number) -> TypeGuard[torch.SymInt]: ...
 def is_symbolic(value: object) -> TypeGuard[Symbolic]: ...
 def is_symbolic(value: object) -> TypeGuard[Symbolic]:
     """Returns whether a value is a number that only the call knows."""
-    return isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool) and not _torch.wrappers.is_nested_int(value)
+    # Nobody derives from these, and `isinstance` would have each tensor without data say what it is.
+    return type(value) in _SYMBOLIC and not _torch.wrappers.is_nested_int(value)
+
+
+_SYMBOLIC = frozenset({torch.SymInt, torch.SymFloat, torch.SymBool})
 
 
 def plain(number: object) -> Any:
     """Returns a symbolic number that proved to be a certain one, as that one; everything else as it is."""
-    if not isinstance(number, torch.SymInt):
+    if type(number) is not torch.SymInt:
         return number
     expression = _torch.symbolic.expression_of(number)
     return int(expression) if expression.is_Integer else number

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+import subclass_aot as sa
 from subclass_aot import trace_joint
 from subclass_aot.call import Arguments
 from subclass_aot.errors import JointGraphError
+from subclass_aot.facts import difference
+from subclass_aot.joint.traced_call import _alone, _facts_of_values
+from subclass_aot.saved import told
 
 
 def test_it_holds_nothing_of_the_call() -> None:
@@ -48,3 +53,69 @@ def test_the_code_of_a_function_tells_it_from_another() -> None:
     call.refuse_other_function(make(2))
     with pytest.raises(JointGraphError, match="another of that name"):
         call.refuse_other_function(make(3))
+
+
+class _Tied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(3, 3), nn.Linear(3, 3)
+        self.second.weight = self.first.weight
+        self.norm, self.held = nn.BatchNorm1d(3), [torch.ones(3)]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.held[0].add_(1)
+        return self.norm(self.second(self.first(x))) + self.held[0]
+
+
+def _marked() -> torch.Tensor:
+    x = torch.rand(5, 3)
+    sa.mark_dynamic(x, 0)
+    return x
+
+
+def _of_one_memory() -> tuple[torch.Tensor, torch.Tensor]:
+    x = torch.rand(4, 3)
+    return x[:3], x[1:]
+
+
+def _wrapper() -> sa.TwoTensor:
+    return sa.TwoTensor(torch.rand(3), torch.rand(3))
+
+
+def _writes(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    x.mul_(2)
+    return y + 1
+
+
+_held = torch.rand(3)
+_ALONE: dict[str, Callable[[], tuple[Callable[..., Any], tuple[Any, ...]]]] = {
+    "a module": lambda: (_Tied(), (torch.rand(2, 3),)),
+    "passed twice": lambda: (torch.mul, (_held, _held)),
+    "one memory": lambda: (_writes, _of_one_memory()),
+    "one memory, read": lambda: (torch.add, _of_one_memory()),
+    "a wrapper and its part": lambda: (lambda w: _writes(w, w.a), (_wrapper(),)),
+    "changing sizes": lambda: (lambda x: x.sum(0) * x.shape[0], (_marked(),)),
+    "a closure": lambda: (lambda x: x * _held, (torch.rand(3),)),
+    "metadata": lambda: (lambda x: x.t_() + 1, (torch.rand(3, 2),)),
+    "begins to require grad": lambda: (lambda x: x.requires_grad_() * 2, (torch.rand(3),)),
+    "no leaf": lambda: (lambda x: x * 2, (torch.rand(3, requires_grad=True) * 1,)),
+    "a structure": lambda: (lambda d: d["x"][0] * d["n"], ({"x": [torch.rand(3), None], "n": 3},)),
+}
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("name", _ALONE)
+def test_what_is_left_of_a_call_follows_from_its_facts(name: str) -> None:
+    function, args = _ALONE[name]()
+    arguments = Arguments.of(function, args, {}).parameters_first()
+    joint = trace_joint(function, *args)
+    assert joint.call.of_values is None
+    expected = told(_facts_of_values(arguments.values, joint.signature))
+    found = _alone(joint.call.facts.told())
+    assert len(found) == len(expected) and not difference(expected, found) and not difference(found, expected)
+
+
+def test_of_views_that_come_as_their_base_it_is_read_at_once() -> None:
+    base = torch.rand(4, 3, requires_grad=True) * 1
+    joint = trace_joint(_writes, base[:3], base[1:])
+    assert joint.signature.views and joint.call.of_values is not None
