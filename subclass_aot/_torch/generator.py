@@ -24,8 +24,8 @@ _BLOCK = 624  # numbers, after which the array is another
 _BLOCKS = (1 << 20) // _BLOCK
 _Generator = torch.Generator  # in a trace, another class has its name
 _SEED, _ARRAY = slice(8), slice(24, 24 + 4 * _BLOCK)
-_WORDS = slice(24 + 400, 24 + 408)
-_ODD = 0x9E3779B97F4A7C15
+_WORD = slice(24 + 400, 24 + 408)  # of 32 bits, in the place of 64
+_ODD = 0x9E3779B1
 
 
 def state_bytes(state: torch.Tensor) -> bytes:
@@ -36,12 +36,13 @@ def state_bytes(state: torch.Tensor) -> bytes:
 def state_of_no_seed(state: torch.Tensor, number: int) -> torch.Tensor:
     """Returns a state that no seed has, but for itself the same seed as `state`; another one for each number.
 
-    Words of the array are others, all of whose bits count when it is replaced.
+    A word of the array is another, all of whose bits count when the array is replaced.
     """
     made = bytearray(state_bytes(state))
-    words = int.from_bytes(made[_WORDS], sys.byteorder)
-    made[_WORDS] = ((words * _ODD + number * 2 + 1) % (1 << 64)).to_bytes(8, sys.byteorder)
-    return torch.frombuffer(made, dtype=torch.uint8)
+    word = int.from_bytes(made[_WORD], sys.byteorder)
+    made[_WORD] = ((word * _ODD + number * 2 + 1) % (1 << 32)).to_bytes(8, sys.byteorder)
+    with disable_current_modes():
+        return torch.frombuffer(made, dtype=torch.uint8)
 
 
 def state_of_seed(seed: int) -> torch.Tensor:

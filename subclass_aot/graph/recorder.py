@@ -130,14 +130,13 @@ class Listeners(NamedTuple):
 
     def methods(self, name: str, func: _torch.operators.Operator | None = None) -> list[Callable[..., Any]]:
         """Returns the methods of this name that say something; for an operator, those of listeners that want it."""
-        own = [self[i] for i in _with_own(name)]
+        own = [self[i] for i in _with_own(name, *map(type, self))]
         return [getattr(x, name) for x in own if func is None or x.wants(func)]
 
 
-@functools.cache
-def _with_own(name: str) -> tuple[int, ...]:
-    """Returns which listeners have a method of their own by a name, by their positions."""
-    classes = [type(x) for x in Listeners.new(None)]
+@functools.lru_cache(maxsize=64)
+def _with_own(name: str, *classes: type[GraphListener]) -> tuple[int, ...]:
+    """Returns which classes have a method of their own by a name, by their positions."""
     return tuple([i for i, cls in enumerate(classes) if getattr(cls, name) is not getattr(GraphListener, name)])
 
 

@@ -296,6 +296,7 @@ def test_a_state_of_no_seed_stays_one(draws: int) -> None:
         other = torch.Generator()
         other.set_state(state)
         assert other.initial_seed() == 5
+        assert generator_of.state_bytes(other.get_state()) == generator_of.state_bytes(state)
     for drawn in (0, 1, 700):
         states = set()
         for state in (before, *made, *inner):
