@@ -97,8 +97,10 @@ class Arguments:
         """
         leaves, treespec = flatten_but_for_whole((args, kwargs))
         objects = Objects(extras=partial(extras_of, with_grad=with_grad), changing=changing)
-        found = Arguments._walk(leaves, treespec, (*parts_of(fn), *keys_of(treespec)), objects)
-        twice = reached_twice((args, kwargs), objects)
+        is_nested = bool(kwargs) or treespec.num_nodes - treespec.num_leaves > _FLAT
+        keys = keys_of(treespec) if is_nested else ()
+        found = Arguments._walk(leaves, treespec, (*parts_of(fn), *keys), objects)
+        twice = reached_twice((args, kwargs), objects) if is_nested else {}
         return dataclasses.replace(found, with_grad=with_grad, passed_twice=twice)
 
     @staticmethod

@@ -54,6 +54,33 @@ def test_rows_are_written_in_place() -> None:
     assert backward.count("select_backward(") == 1
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x * 2,
+        lambda x: x.clone(),
+        lambda x: x**1,
+        lambda x: x.t(),
+        lambda x: torch.cat([x, x]),
+        lambda x: x.max(0),
+        lambda x: torch.nn.functional.pad(x, (1, 1)),
+        lambda x: x.add_(1),
+        lambda x: x,
+        lambda x: torch.empty(2, 2).fill_(3),
+    ],
+)
+def test_one_operator_alone(function: Callable[[Any], Any]) -> None:
+    """No plan is made for it where it makes new tensors."""
+    x = torch.rand(2, 3)
+    before = x.clone()
+    expected, found = function(before), aot_compile(function)(x)
+    torch.testing.assert_close([x, *found] if isinstance(found, tuple) else [x, found], [before, *expected]
+                               if isinstance(expected, tuple) else [before, expected])  # fmt: skip
+    for tensor in found if isinstance(found, tuple) else (found,):
+        assert (tensor is x) == (expected is before)
+        assert (tensor._base is x) == (getattr(expected, "_base", None) is before)
+
+
 def cell(gates: Any, more: Any, h: Any) -> Any:
     """The gates of a GRU, as torch computes them."""
     a, b, c = (gates @ gates.t()).chunk(3, 1)
