@@ -20,7 +20,7 @@ def has_side_effect(func: Operator) -> bool:
     """
     listed = torch.fx.node._side_effectful_functions
     known = _known.get(id(func))
-    if known is None or known.count != len(listed):
+    if known is None or known.listed != len(listed):
         is_listed = func in listed or func.overloadpacket in listed
         known = _known[id(func)] = _Known(func, len(listed), is_listed, _entry_of(func._name).effect)
     return known.is_listed or known.holder.effect is not None
@@ -31,13 +31,13 @@ class _Known(NamedTuple):
 
     Attributes:
         func: The operator; its id is of what lives.
-        count: How many operators were in the list of `torch.fx.node.has_side_effect` then; it only grows.
+        listed: How many operators were in the list of `torch.fx.node.has_side_effect` then; it only grows.
         is_listed: Whether it was one of them.
         holder: Where `register_effect` notes its effect.
     """
 
     func: Operator
-    count: int
+    listed: int
     is_listed: bool
     holder: Any
 

@@ -53,7 +53,7 @@ def plan_of(graph: fx.Graph) -> Plan:
     called = [node for node in graph.nodes if node.op == "call_function"]
     if len(called) == 1 and _is_new(called[0]):  # there is no memory that it could take over
         [node] = called
-        return Plan([(node, Call(node.target, node.args, dict(node.kwargs)))], {})  # type: ignore[arg-type]
+        return Plan([(node, Call(node.target, node.args, dict(node.kwargs)))], {})
     return _Planner(graph).plan()
 
 

@@ -38,6 +38,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.errors import OnlyInEagerModeError
+from subclass_aot.generators_elsewhere import OF_PYTHON
 from subclass_aot.meta import register_meta
 from subclass_aot.put_back import PutBack
 
@@ -63,9 +64,6 @@ _OF_NUMPY = """beta binomial bytes chisquare choice dirichlet exponential f gamm
     noncentral_f normal pareto permutation poisson power rand randint randn random random_integers random_sample
     ranf rayleigh sample seed standard_cauchy standard_exponential standard_gamma standard_normal standard_t triangular
     uniform vonmises wald weibull zipf""".split()
-
-_OF_PYTHON: random.Random = random.random.__self__  # type: ignore[attr-defined]
-"""The generator behind the functions of `random`."""
 
 _library = torch.library.Library("subclass_aot", "FRAGMENT")
 _library.define(
@@ -101,7 +99,7 @@ def _original(method: str) -> Callable[..., Any]:
     """Returns a method of the generator that belongs to the process, whatever stands in its module now."""
     module, _, name = method.rpartition(".")
     if module == "random":
-        return getattr(_OF_PYTHON, name)  # type: ignore[no-any-return]
+        return getattr(OF_PYTHON, name)  # type: ignore[no-any-return]
     if name in ("ranf", "sample"):  # other names of it
         name = "random_sample"
     return getattr(sys.modules["numpy.random.mtrand"]._rand, name)  # type: ignore[no-any-return]
@@ -239,7 +237,7 @@ for _name in (*_FLOATS, *_INTEGERS, "seed"):
 @functools.cache
 def _stand_ins(module: types.ModuleType) -> dict[str, tuple[Any, Any]]:
     """Returns what stands in a module in a trace, by name, each with what it stands for."""
-    owner: Any = _OF_PYTHON
+    owner: Any = OF_PYTHON
     if module is random:
         stand_in = random.Random.__new__(_Recorded)
         found = {name: getattr(stand_in, name) for name in (*_FLOATS, *_INTEGERS, *_OTHERS, "seed")}
@@ -282,20 +280,3 @@ def _end(running: list[_Calls], changed: Sequence[tuple[dict[str, Any], dict[str
     _running[:] = running
     for there, pairs in changed:
         there.update({name: own for name, (_, own) in pairs.items()})
-
-
-def states_elsewhere() -> tuple[Any, ...]:
-    """Returns the states of the generators of Python and numpy that belong to the process."""
-    numpy = sys.modules.get("numpy.random.mtrand")
-    return (_OF_PYTHON.getstate(), None if numpy is None else numpy._rand.get_state())
-
-
-def put_back_elsewhere(states: tuple[Any, ...] | None) -> None:
-    """Sets these states, if there are any."""
-    if states is None:
-        return
-    of_python, of_numpy = states
-    if _OF_PYTHON.getstate() != of_python:
-        _OF_PYTHON.setstate(of_python)
-    if of_numpy is not None:
-        sys.modules["numpy.random.mtrand"]._rand.set_state(of_numpy)

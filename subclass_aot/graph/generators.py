@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.errors import TraceError
-from subclass_aot.graph.draws_elsewhere import put_back_elsewhere, states_elsewhere
+from subclass_aot.generators_elsewhere import StatesElsewhere, put_back_elsewhere, states_elsewhere
 from subclass_aot.put_back import PutBack
 
 _REFUSED = """The traced function {does} {what}.
@@ -31,7 +31,7 @@ class States(NamedTuple):
 
     cpu: torch.Tensor
     cuda: list[torch.Tensor]
-    elsewhere: tuple[Any, ...] | None = None
+    elsewhere: StatesElsewhere | None = None
 
     def put_back(self) -> None:
         """Sets the generators to these states."""

@@ -11,8 +11,7 @@ import io
 import os
 import pickle
 import random
-import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from subclass_aot.errors import MutationError, OnlyInEagerModeError
@@ -28,10 +27,6 @@ _DRAWN = """{path}: the function draws a random number, and not one of torch's.
 
 _READ = """{path}: the function reads a file, of class {kind}, and each call reads on.
   Instead: read it outside the compiled function, and pass what was read as an argument."""
-
-
-_OF_PYTHON: random.Random = random.random.__self__  # type: ignore[attr-defined]
-"""The generator behind the functions of `random`, whatever stands in their places."""
 
 
 def state_of(value: Any) -> Any:
@@ -58,27 +53,19 @@ def state_of(value: Any) -> Any:
     return None
 
 
-def generators() -> Iterator[tuple[str, Any]]:
-    """Yields the generators of random numbers that belong to the process, beside torch's."""
-    yield "random", _OF_PYTHON
-    # Who draws numbers of numpy has imported it.
-    numpy_random = sys.modules.get("numpy.random.mtrand")
-    if numpy_random is not None:
-        yield "numpy.random", numpy_random._rand
-
-
-def refuse_changed(watched: Iterable[tuple[str, object, Any]], line: str = "") -> None:
+def refuse_changed(watched: Iterable[tuple[str, object, Any]], line: str = "", elsewhere: Sequence[str] = ()) -> None:
     """Compares with what `state_of` told before.
 
     Args:
         watched: Where the user finds each object, the object, and its state then.
         line: Where the program draws, if that is known.
+        elsewhere: Of which generators of the process it has drawn.
 
     Raises:
         MutationError: An array was written.
         OnlyInEagerModeError: A random number was drawn, a file was read, or a step of an iterator was asked for.
     """
-    drawn = []
+    drawn: list[str] = []
     for path, value, before in watched:
         now = state_of(value)
         if now == before:
@@ -93,6 +80,7 @@ def refuse_changed(watched: Iterable[tuple[str, object, Any]], line: str = "") -
         if not isinstance(value, random.Random) and not _is_generator_of_numpy(value):
             raise MutationError(_ARRAY_WRITTEN.format(path=path, kind=type(value).__name__))
         drawn.append(path)
+    drawn += elsewhere
     if drawn:
         line = f"Your line:  {line}\n  " if line else ""
         raise OnlyInEagerModeError(_DRAWN.format(path=drawn[-1], line=line))

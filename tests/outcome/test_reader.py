@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from subclass_aot.errors import DataDependentError, MutationError, TraceError
+from subclass_aot.generators_elsewhere import states_elsewhere
 from subclass_aot.objects import Objects
 from subclass_aot.outcome import Outcome, read_outcome
 from subclass_aot.outcome.recipes import Given, Leaf, Literal, New, Tuple, Weak
@@ -27,8 +28,10 @@ def read(program: Callable[[Any], Any], value: Any, **options: Any) -> tuple[lis
     """Reads the outcome of a program that is called with a value."""
     seen = Objects(whole_modules=True)
     seen.root(value, "args", False)
-    seen.watch_generators()
-    return read_outcome(seen, program(value), **options)[:2]
+    seen.watch_generators(states_elsewhere())
+    result = program(value)
+    seen.refuse_changed()
+    return read_outcome(seen, result, **options)[:2]
 
 
 @pytest.mark.parametrize(

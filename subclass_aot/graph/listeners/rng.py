@@ -21,8 +21,9 @@ import torch
 from torch import fx
 
 from subclass_aot import _torch
+from subclass_aot.generators_elsewhere import put_back_elsewhere
 from subclass_aot.graph.drawn import GENERATOR_STATE, drawn
-from subclass_aot.graph.draws_elsewhere import DRAW_ELSEWHERE, put_back_elsewhere
+from subclass_aot.graph.draws_elsewhere import DRAW_ELSEWHERE
 from subclass_aot.graph.generators import Reason, States, generators
 from subclass_aot.graph.listeners.listener import GraphListener
 from subclass_aot.graph.listeners.own_generators import OwnGenerators

@@ -1,0 +1,83 @@
+"""The generators of random numbers that belong to the process beside torch's: those of Python and numpy.
+
+To read the state of numpy's takes as long as thirty operators. Most programs draw nothing of it, which its memory says.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import pickle
+import random
+import sys
+from typing import Any, NamedTuple
+
+OF_PYTHON: random.Random = random.random.__self__  # type: ignore[attr-defined]
+"""The generator behind the functions of `random`, whatever stands in their places."""
+
+_TWISTER = 4 * 624 + 4
+"""The size of the state of a Mersenne twister: its numbers, and which of them is the next."""
+
+
+class StatesElsewhere(NamedTuple):
+    """States of these generators.
+
+    Attributes:
+        python: That of Python's.
+        numpy: That of numpy's; None where nobody has imported it, and so nobody draws of it.
+        memory: What the memory of numpy's held, if that says whether a number was drawn: no normal one is left over.
+    """
+
+    python: Any
+    numpy: Any = None
+    memory: bytes | None = None
+
+
+def states_elsewhere() -> StatesElsewhere:
+    """Returns the states as they are."""
+    of_numpy = _of_numpy()
+    if of_numpy is None:
+        return StatesElsewhere(OF_PYTHON.getstate())
+    state = of_numpy.get_state(legacy=False)
+    return StatesElsewhere(OF_PYTHON.getstate(), state, None if state["has_gauss"] else _memory(of_numpy))
+
+
+def put_back_elsewhere(states: StatesElsewhere | None) -> None:
+    """Sets the generators to states, if there are any."""
+    if states is None:
+        return
+    if OF_PYTHON.getstate() != states.python:
+        OF_PYTHON.setstate(states.python)
+    if states.numpy is not None and _has_drawn(states):
+        _of_numpy().set_state(states.numpy)
+
+
+def drawn_elsewhere(states: StatesElsewhere) -> list[str]:
+    """Returns of which of them numbers were drawn since they had these states, by the modules.
+
+    Args:
+        states: The states.
+    """
+    drawn = ["random"] if OF_PYTHON.getstate() != states.python else []
+    return [*drawn, "numpy.random"] if _has_drawn(states) else drawn
+
+
+def _has_drawn(states: StatesElsewhere) -> bool:
+    of_numpy = _of_numpy()
+    if of_numpy is None or states.memory is not None and states.memory == _memory(of_numpy):
+        return False
+    if states.numpy is None:  # it was imported since
+        return False
+    return pickle.dumps(of_numpy.get_state(legacy=False)) != pickle.dumps(states.numpy)
+
+
+def _of_numpy() -> Any:
+    module = sys.modules.get("numpy.random.mtrand")
+    return None if module is None else module._rand
+
+
+def _memory(of_numpy: Any) -> bytes | None:
+    """Returns what the memory of numpy's generator holds, which numpy gives the address of; None for other kinds."""
+    kind = of_numpy._bit_generator
+    if type(kind).__name__ != "MT19937":
+        return None
+    return ctypes.string_at(kind.ctypes.state_address, _TWISTER)
