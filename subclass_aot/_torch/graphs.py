@@ -19,6 +19,7 @@ import operator
 import sys
 import weakref
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from types import BuiltinMethodType, MethodType
 from typing import Any
 
@@ -96,6 +97,22 @@ def _name_in(names: _Namespace, name: str) -> str:
         return names.create_name(name, None)
     used.add(name)
     return name
+
+
+def arguments_with(node: Node, replaced: Callable[[Node], Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Returns the arguments of a node with others in the place of nodes.
+
+    By names that are private: those that are public are properties in Python. When they go: `fx.map_arg`.
+
+    Args:
+        node: The node.
+        replaced: Gives for each node what stands in its place.
+    """
+    kwargs: Any = node._kwargs
+    return _map(node._args, replaced), _map(kwargs, replaced) if kwargs else kwargs
+
+
+_map: Any = torch.fx.node._fx_map_arg
 
 
 def tensor_metadata(tensor: torch.Tensor) -> Any:

@@ -29,7 +29,7 @@ def copied_node(graph: fx.Graph, node: fx.Node, copies: Copies) -> fx.Node:
         node: The node.
         copies: The copies of the nodes that it reads.
     """
-    args, kwargs = fx.map_arg((node.args, node.kwargs), copies.__getitem__)
+    args, kwargs = _torch.graphs.arguments_with(node, copies.__getitem__)
     copy = _torch.graphs.new_node(graph, node.op, node.target, args, kwargs, node.name)
     if node.type is not None:
         copy.type = node.type

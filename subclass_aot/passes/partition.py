@@ -98,7 +98,7 @@ def _backward_nodes(graph: fx.Graph, gradients: Sequence[Any]) -> set[fx.Node]:
     """Returns the backward nodes that the gradients need, or that run in any case."""
     found: set[fx.Node] = set()
     todo = [n for n in gradients if isinstance(n, fx.Node) and is_backward(n)]
-    todo += [n for n in graph.nodes if must_run(n) and is_backward(n)]
+    todo += [n for n in graph.nodes if is_backward(n) and must_run(n)]
     while todo:
         node = todo.pop()
         if node not in found:
@@ -112,7 +112,7 @@ def _forward(
 ) -> fx.GraphModule:
     needed: set[fx.Node] = set()
     todo = [n for n in (*outputs, *saved) if isinstance(n, fx.Node)]
-    todo += [n for n in joint.graph.nodes if (draws(n) or must_run(n)) and not is_backward(n)]
+    todo += [n for n in joint.graph.nodes if not is_backward(n) and (draws(n) or must_run(n))]
     while todo:
         node = todo.pop()
         if node not in needed:

@@ -157,10 +157,12 @@ def recomputed_by_the_program(graph: fx.Graph, backward: set[fx.Node]) -> set[fx
     """
     found: set[fx.Node] = set()
     for node in graph.nodes:
-        if node not in backward or node.op == "placeholder" or draws(node) or must_run(node):
+        if node not in backward or node.op == "placeholder":
             continue
-        if all(n in found or not is_backward(n) for n in node.all_input_nodes):
-            found.add(node)
+        # What it reads comes first, since nearly all depend on a tangent.
+        if any(n not in found and is_backward(n) for n in node.all_input_nodes) or draws(node) or must_run(node):
+            continue
+        found.add(node)
     return found
 
 
