@@ -222,8 +222,7 @@ def _joint(
     numbers: tuple[str, ...] = (),
 ) -> JointTrace:
     """Returns the graph without writes, and its signature."""
-    with _torch.postponed.without_slow_imports():
-        graph_module = _graph(inputs, forward, backward)
+    graph_module = _graph(inputs, forward, backward)
     symbols = inputs.plan.symbols
     read_values = tuple(sorted(backward.recorder.listeners.real_tensors.read_values.items()))
     asserts = () if symbols is None else tuple(symbols.runtime_asserts())  # backward and `_graph` may have added some

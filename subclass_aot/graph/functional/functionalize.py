@@ -78,7 +78,7 @@ def remove_mutations(
     ]
     new_values = [MutatedInput(desc) for desc in at_end]
     live_values = [BackwardMutation(descriptor_of(node)) for node in live]
-    with _torch.switches.as_recorded(), rewrite.recorder:
+    with _torch.postponed.without_slow_imports(), _torch.switches.as_recorded(), rewrite.recorder:
         leaves = rewrite.make_inputs()
         play = functools.partial(rewrite.play, results=list(results.values()), written=written)
         out = functionalize(play, remove="mutations")(*leaves)
