@@ -112,7 +112,7 @@ def arguments_with(node: Node, replaced: Callable[[Node], Any]) -> tuple[tuple[A
     return _map(node._args, replaced), _map(kwargs, replaced) if kwargs else kwargs
 
 
-_map: Any = torch.fx.node._fx_map_arg
+_map: Any = torch._C._fx_map_arg
 
 
 def tensor_metadata(tensor: torch.Tensor) -> Any:

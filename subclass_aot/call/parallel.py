@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -61,26 +61,21 @@ def parallel_modules_are_refused() -> Iterator[None]:
             refuse_parallel(module, _torch.modules.is_parallel_wrapper(module))
 
     handle = torch.nn.modules.module.register_module_forward_pre_hook(refuse)
-    with PutBack(handle.remove), ExitStack() as stack:
-        for cls in _torch.modules.parallel_forwards():
-            stack.enter_context(_observed(cls, refuse))
+    classes = _torch.modules.parallel_forwards()
+    with PutBack(handle.remove), PutBack(attributes_put_back((cls, "forward") for cls in classes)):
+        for cls in classes:
+            cls.forward = _observed(cls.forward, refuse)
         yield
 
 
-@contextmanager
 def _observed(
-    cls: type[torch.nn.Module], observe: Callable[[torch.nn.Module, tuple[object, ...]], None]
-) -> Iterator[None]:
-    """Runs the block so that `forward` of a class calls `observe` first, also where it is not called through the
-    module.
-    """
-    forward: Any = cls.forward
+    forward: Callable[..., Any], observe: Callable[[torch.nn.Module, tuple[object, ...]], None]
+) -> Callable[..., Any]:
+    """Returns the `forward` of a class that calls `observe` first, also where it is not called through the module."""
 
     @functools.wraps(forward)
     def observed(module: torch.nn.Module, *args: object, **kwargs: object) -> Any:
         observe(module, args)
         return forward(module, *args, **kwargs)
 
-    with PutBack(attributes_put_back([(cls, "forward")])):
-        cls.forward = observed
-        yield
+    return observed

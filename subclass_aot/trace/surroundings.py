@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 
 from subclass_aot import _torch
 from subclass_aot._stack import is_raised_by_user, user_line_of
@@ -67,28 +67,42 @@ def with_symbols(plan: InputPlan) -> Iterator[None]:
 @contextmanager
 def _surroundings(plan: InputPlan, recorder: Recorder) -> Iterator[None]:
     """Runs the block with the user's modes, hooks and Dynamo disabled: nothing gets into the trace or out of it."""
-    with ExitStack() as stack:
-        if plan.structure:
-            stack.enter_context(JaggedAttention())
-        stack.enter_context(conversions())
-        stack.enter_context(_torch.higher_order.higher_order_operators_take_anything())
-        stack.enter_context(_torch.scripted.scripted_functions_write_no_memory())
-        stack.enter_context(_torch.dynamo.without_dynamo())
-        stack.enter_context(_torch.dynamo.without_compiled_autograd())
-        stack.enter_context(_torch.switches.compiling())
-        reads = recorder.listeners.data_dependent.looks is not None  # else there is no call whose numbers could be read
-        if reads:
-            stack.enter_context(_torch.optimizers.steps_as_in_eager_mode())
-        stack.enter_context(parallel_modules_are_refused())
-        stack.enter_context(recorder.listeners.annotations.of_modules())
-        stack.enter_context(with_symbols(plan))
-        if plan.symbols is not None:
-            stack.enter_context(numbers_are_written_out())
-            stack.enter_context(functions_take_symbols())
-            stack.enter_context(_torch.exact_floats.sums_and_products_are_exact())
-            stack.enter_context(methods_are_those_of_numbers(reads))
-            stack.enter_context(operators_have_values(reads))
-            stack.enter_context(classes_are_those_of_numbers())
-        stack.enter_context(reads_are_refused())
-        stack.enter_context(without_saved_tensor_hooks())
+    looks = recorder.listeners.data_dependent.looks  # without them there is no call whose numbers could be read
+    with (
+        JaggedAttention() if plan.structure else _NOTHING,
+        conversions(),
+        _torch.higher_order.higher_order_operators_take_anything(),
+        _torch.scripted.scripted_functions_write_no_memory(),
+        _torch.dynamo.without_dynamo(),
+        _torch.dynamo.without_compiled_autograd(),
+        _torch.switches.compiling(),
+        _NOTHING if looks is None else _torch.optimizers.steps_as_in_eager_mode(),
+        parallel_modules_are_refused(),
+        recorder.listeners.annotations.of_modules(),
+        with_symbols(plan),
+        _NOTHING if plan.symbols is None else _numbers_are_symbols(looks is not None),
+        reads_are_refused(),
+        without_saved_tensor_hooks(),
+    ):
         yield
+
+
+@contextmanager
+def _numbers_are_symbols(reads: bool) -> Iterator[None]:
+    """Runs the block so that functions of Python's and classes of numbers take symbolic numbers.
+
+    Args:
+        reads: Whether there is a call whose numbers can be read.
+    """
+    with (
+        numbers_are_written_out(),
+        functions_take_symbols(),
+        _torch.exact_floats.sums_and_products_are_exact(),
+        methods_are_those_of_numbers(reads),
+        operators_have_values(reads),
+        classes_are_those_of_numbers(),
+    ):
+        yield
+
+
+_NOTHING = nullcontext()

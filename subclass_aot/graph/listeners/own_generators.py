@@ -143,6 +143,8 @@ class OwnGenerators:
 
     def _refuse_kept(self) -> None:
         """Refuses draws from a generator that the function made and that is still there, though in no result."""
+        if not self._made:
+            return
 
         def kept() -> list[str]:
             return [where for address, (made, where) in self._made.items()
