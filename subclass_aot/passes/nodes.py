@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import fx
@@ -37,14 +37,41 @@ def copied_node(graph: fx.Graph, node: fx.Node, copies: Copies) -> fx.Node:
     return copy
 
 
-def viewed_by(node: fx.Node) -> fx.Node | None:
-    """Returns the node that a node is a view of; None for one that computes something."""
+class _Known(NamedTuple):
+    """What is so of an operator whatever it is called with; queries come for each node, and several times.
+
+    Attributes:
+        viewed: The argument that it gives a view of.
+        random: Whether it may draw random numbers.
+        must_run: Whether it runs though nobody reads its result, as its schema and its name say.
+    """
+
+    viewed: tuple[int, str] | None
+    random: bool
+    must_run: bool
+
+
+_known: dict[int, _Known] = {}
+"""By the id of an operator, which `effects_of` has for good."""
+
+
+def _known_of(node: fx.Node) -> _Known | None:
+    """Finds out what is so of the operator that a node runs; None if it runs none."""
     if node.op != "call_function" or not _torch.operators.is_overload(node.target):
         return None
-    viewed = effects_of(node.target).returns_view_of
-    if not viewed or viewed[0] is None:
+    effects, operation = effects_of(node.target), node.target
+    must_run = not effects.returns or operation.namespace in _torch.collectives.COLLECTIVES
+    viewed = effects.returns_view_of[0] if effects.returns_view_of else None
+    found = _known[id(operation)] = _Known(viewed, effects.random, must_run)
+    return found
+
+
+def viewed_by(node: fx.Node) -> fx.Node | None:
+    """Returns the node that a node is a view of; None for one that computes something."""
+    known = _known.get(id(node.target)) or _known_of(node)
+    if known is None or known.viewed is None:
         return None
-    found = argument_at(viewed[0], node.args, node.kwargs)
+    found = argument_at(known.viewed, node.args, node.kwargs)
     return found if isinstance(found, fx.Node) else None
 
 
@@ -74,9 +101,8 @@ def is_backward(node: fx.Node) -> bool:
 
 def draws(node: fx.Node) -> bool:
     """Returns whether a node draws random numbers."""
-    if node.op != "call_function" or not _torch.operators.is_overload(node.target):
-        return False
-    return effects_of(node.target).draws(node.args, node.kwargs)
+    known = _known.get(id(node.target)) or _known_of(node)
+    return known is not None and known.random and effects_of(node.target).draws(node.args, node.kwargs)
 
 
 def has_no_result(node: fx.Node) -> bool:
@@ -115,8 +141,7 @@ def must_run(node: fx.Node) -> bool:
     """Returns whether a node runs though nobody reads its result: other ranks wait for it, it has none, or it has an
     effect. See Note [Effects of operators].
     """
-    if node.op != "call_function" or not _torch.operators.is_overload(node.target):
+    known = _known.get(id(node.target)) or _known_of(node)
+    if known is None:
         return False
-    if not effects_of(node.target).returns or node.target.namespace in _torch.collectives.COLLECTIVES:
-        return True
-    return _torch.side_effects.has_side_effect(node.target)
+    return known.must_run or _torch.side_effects.has_side_effect(node.target)  # type: ignore[arg-type]
