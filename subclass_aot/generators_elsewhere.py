@@ -9,13 +9,23 @@ import ctypes
 import pickle
 import random
 import sys
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
 
 OF_PYTHON: random.Random = random.random.__self__  # type: ignore[attr-defined]
 """The generator behind the functions of `random`, whatever stands in their places."""
 
 _TWISTER = 4 * 624 + 4
 """The size of the state of a Mersenne twister: its numbers, and which of them is the next."""
+
+
+class _OfNumpy(Protocol):
+    """Numpy's generator. It has no public name, and neither has what it draws bits of."""
+
+    _bit_generator: object
+
+    def get_state(self, legacy: bool) -> Mapping[str, object]: ...
+    def set_state(self, state: Mapping[str, object]) -> None: ...
 
 
 class StatesElsewhere(NamedTuple):
@@ -27,8 +37,8 @@ class StatesElsewhere(NamedTuple):
         memory: What the memory of numpy's held, if that says whether a number was drawn: no normal one is left over.
     """
 
-    python: Any
-    numpy: Any = None
+    python: tuple[object, ...]
+    numpy: Mapping[str, object] | None = None
     memory: bytes | None = None
 
 
@@ -47,8 +57,9 @@ def put_back_elsewhere(states: StatesElsewhere | None) -> None:
         return
     if OF_PYTHON.getstate() != states.python:
         OF_PYTHON.setstate(states.python)
-    if states.numpy is not None and _has_drawn(states):
-        _of_numpy().set_state(states.numpy)
+    of_numpy = _of_numpy()
+    if of_numpy is not None and states.numpy is not None and _has_drawn(states):
+        of_numpy.set_state(states.numpy)
 
 
 def drawn_elsewhere(states: StatesElsewhere) -> list[str]:
@@ -70,14 +81,14 @@ def _has_drawn(states: StatesElsewhere) -> bool:
     return pickle.dumps(of_numpy.get_state(legacy=False)) != pickle.dumps(states.numpy)
 
 
-def _of_numpy() -> Any:
+def _of_numpy() -> _OfNumpy | None:
     module = sys.modules.get("numpy.random.mtrand")
     return None if module is None else module._rand
 
 
-def _memory(of_numpy: Any) -> bytes | None:
+def _memory(of_numpy: _OfNumpy) -> bytes | None:
     """Returns what the memory of numpy's generator holds, which numpy gives the address of; None for other kinds."""
     kind = of_numpy._bit_generator
     if type(kind).__name__ != "MT19937":
         return None
-    return ctypes.string_at(kind.ctypes.state_address, _TWISTER)
+    return ctypes.string_at(kind.ctypes.state_address, _TWISTER)  # type: ignore[attr-defined]
