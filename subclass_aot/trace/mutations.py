@@ -59,7 +59,8 @@ def check_metadata_mutations(inputs: TracedInputs, user: UserInputs, recorder: R
     metadata_mutated = {i for i in found if i < count}
     inputs.need_known_sizes(metadata_mutated)
     inputs.views.check({i - count for i in found if i >= count})
-    _refuse_mutated_together(inputs, user, metadata_mutated)
+    if metadata_mutated:
+        _refuse_mutated_together(inputs, user, metadata_mutated)
     _refuse_other_leaves(inputs, metadata_mutated, recorder.listeners.assigned_data.before.values())
     return found
 
@@ -150,6 +151,9 @@ def mutations_of(
         Retrace: See Note [Views of one tensor].
         SizesMustBeKnown: One with symbolic sizes shares memory that is written.
     """
+    assigned = recorder.listeners.assigned_data.before  # what is written later is other memory; they count all the same
+    if not (recorder.mutations or assigned or outcome.changes or recorder.listeners.places.reaching):
+        return Mutations()
     flat_of = inputs.plan.index_map.flat_of
     written = {storage for storage, phases in recorder.mutations.written.items() if "forward" in phases}
     leaves: dict[int, tuple[int, ...]] = {}
@@ -160,7 +164,6 @@ def mutations_of(
             leaves[i] = slots
             if traced.grad_fn is not inputs.before[i].grad_fn:
                 new_values[i] = reader.computed_value(traced, descriptors.AutogradMutation(inputs.plan.descs[i]))
-    assigned = recorder.listeners.assigned_data.before  # what is written later is other memory; they count all the same
     in_graph = [i for i in leaves if i not in new_values]
     bumps = _version_bumps(inputs, in_graph, new_values, bool(recorder.mutations.metadata), assigned)
     bases = _bases(inputs, user, [s for i in in_graph for s in leaves[i]], new_values, recorder)
