@@ -2,6 +2,8 @@
 
 from subclass_aot.aliasing.history import as_non_leaf as as_non_leaf
 from subclass_aot.aliasing.history import autograd_base as autograd_base
+from subclass_aot.aliasing.history import have_one_history as have_one_history
+from subclass_aot.aliasing.history import have_own_histories as have_own_histories
 from subclass_aot.aliasing.history import is_autograd_leaf as is_autograd_leaf
 from subclass_aot.aliasing.history import retains_grad as retains_grad
 from subclass_aot.aliasing.storage import Base as Base

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from subclass_aot import _torch
@@ -11,6 +13,19 @@ def autograd_base(tensor: torch.Tensor) -> torch.Tensor:
     """Returns the tensor whose history a write into `tensor` changes: what it is a view of, or itself."""
     base: torch.Tensor | None = _torch.autograd.base_of(tensor)  # that of a view of a view is the first tensor
     return tensor if base is None else base
+
+
+def have_one_history(*tensors: torch.Tensor) -> bool:
+    """Returns whether a write into one of these tensors is a write into the history of each."""
+    base = autograd_base(tensors[0])
+    return all(autograd_base(tensor) is base for tensor in tensors)
+
+
+def have_own_histories(tensors: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
+    """Returns whether no two of `tensors` have one history, and none has one with any of `others`."""
+    bases, of_others = list(map(autograd_base, tensors)), list(map(autograd_base, others))
+    found = set(map(id, bases))
+    return len(found) == len(bases) and found.isdisjoint(map(id, of_others))
 
 
 def is_autograd_leaf(tensor: torch.Tensor) -> bool:

@@ -254,11 +254,16 @@ class Arguments:
         """The first place of each value and view, by position."""
         return {at: place for place, at in reversed(list(self.placed))}
 
+    @cached_property
+    def _views_of(self) -> dict[int, int]:
+        """The first view of each value of which there is one, by the numbers of both."""
+        return {value: i for i, value in reversed(list(enumerate(self.view_of)))}
+
     def place_of(self, value: int) -> tuple[Place, bool]:
         """Returns where the user finds `values[value]`, or one of `views`, and whether only a view of it is there."""
         place = self._first_places.get(value)
         if place is None:
-            return self._first_places[len(self.values) + self.view_of.index(value)], True
+            return self._first_places[len(self.values) + self._views_of[value]], True
         return place, False
 
     def path_of(self, value: int) -> str:

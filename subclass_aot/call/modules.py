@@ -29,6 +29,8 @@ def new_modules(objects: Objects, known: list[tuple[str, torch.nn.Module]]) -> l
     have = {id(module) for _, module in known}
     fresh = []
     for path, module in objects.modules:
+        if id(module) in have:  # and so are its submodules: each of a deep model is met, too
+            continue
         for name, submodule in module.named_modules():
             if id(submodule) not in have:
                 have.add(id(submodule))

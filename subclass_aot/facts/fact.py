@@ -252,17 +252,17 @@ class Storages(NamedTuple):
 
 
 class History(NamedTuple):
-    """A fact: whether a tensor has one history with another one.
+    """A fact: with which of the tensors that are written a tensor has one history.
 
     Attributes:
-        other: The path of that.
-        positions: Of both among the tensors of the call.
-        is_one: Whether they have.
+        position: Of the tensor, among those of the call.
+        first: The position of the first that has this history; None if none has it.
+        path: Where that is.
     """
 
-    other: str
-    positions: tuple[int, int]
-    is_one: bool
+    position: int
+    first: int | None
+    path: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)

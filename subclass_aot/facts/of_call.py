@@ -219,11 +219,20 @@ class _Reader:
         """Notes which tensors that share memory have one history, where autograd sees that one is written."""
         arguments, slots = self.arguments, self.arguments.plan.index_map.slots
         written = self.scope.seen_by_autograd
+        counting = None if written is None else frozenset(written)
         for group in groups:
             positions = sorted({slots[s].outer for s in group if s < len(slots)})
-            for i, j in ((i, j) for i in positions for j in positions if i != j and (written is None or i in written)):
-                one = autograd_base(arguments.values[i]) is autograd_base(arguments.values[j])
-                self.found.append(Fact(arguments.path_of(i), Kind.HISTORY, History(arguments.path_of(j), (i, j), one)))
+            writing = [i for i in positions if counting is None or i in counting]
+            if not writing or len(positions) < 2:
+                continue
+            bases = {i: autograd_base(arguments.values[i]) for i in positions}
+            first: dict[int, int] = {}
+            for i in writing:
+                first.setdefault(id(bases[i]), i)
+            for i in positions:
+                of = first.get(id(bases[i]))
+                value = History(i, of, "" if of is None else arguments.path_of(of))
+                self.found.append(Fact(arguments.path_of(i), Kind.HISTORY, value, within=str(group[0])))
 
 
 def _structure(treespec: optree.PyTreeSpec) -> tuple[Any, ...]:

@@ -17,6 +17,7 @@ from subclass_aot.facts.fact import (
     Context,
     Fact,
     Facts,
+    History,
     Hooks,
     Inner,
     Itself,
@@ -171,7 +172,10 @@ def words_of(fact: Fact) -> str:
         case Kind.STORAGE:
             return str(list(value.together) or "none")  # type: ignore[union-attr]
         case Kind.HISTORY:
-            return f"{'one' if value.is_one else 'two'} with {value.other}"  # type: ignore[union-attr]
+            assert isinstance(value, History)
+            if value.first is None:
+                return "one with none that is written"
+            return "its own" if value.first == value.position else f"one with {value.path}"
         case Kind.VIEW:
             assert isinstance(value, tuple)
             return f"a view of {value[1]}, {str(value[0]).rpartition('.')[2]}"

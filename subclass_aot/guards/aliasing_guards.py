@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import assert_never
 
 from subclass_aot import _torch
-from subclass_aot.aliasing import autograd_base
+from subclass_aot.aliasing import have_one_history, have_own_histories
 from subclass_aot.codegen import GuardedSource
 from subclass_aot.facts import Fact, Kind
 from subclass_aot.facts import fact as kinds
@@ -25,6 +25,7 @@ def refuse_other_relations(
         leaves: Those of their leaves in order, each by the position of its tensor and the path from there.
     """
     ordered = list(leaves.values())
+    histories: dict[str, list[kinds.History]] = {}
     for fact in facts:
         value = fact.value
         match fact.kind:
@@ -47,11 +48,8 @@ def refuse_other_relations(
             case Kind.BYTES:
                 source.refuse_if(f"{ordered[int(fact.within)]}.untyped_storage().nbytes() != {value}")
             case Kind.HISTORY:
-                # A write that autograd sees reaches the views of one tensor, and no others of its storage.
                 assert isinstance(value, kinds.History)
-                owner = source.const(autograd_base, "autograd_base")
-                base, of_other = (f"{owner}({tensors[i]})" for i in value.positions)
-                source.refuse_if(f"({base} is {of_other}) is not {value.is_one}")
+                histories.setdefault(fact.within, []).append(value)
             case Kind.ADDRESS:
                 source.refuse_if(f"id({tensors[int(fact.within)]}) != {value}")
             case (
@@ -63,6 +61,25 @@ def refuse_other_relations(
                 pass
             case _:
                 assert_never(fact.kind)
+    for together in histories.values():
+        _refuse_other_histories(source, together, tensors)
+
+
+def _refuse_other_histories(source: GuardedSource, together: Sequence[kinds.History], tensors: Sequence[str]) -> None:
+    """Writes which tensors have one history: a write that autograd sees reaches these, and no others of a storage."""
+    have: dict[int | None, list[str]] = {}
+    for value in together:
+        have.setdefault(value.first, []).append(tensors[value.position])
+    strangers = have.pop(None, [])
+    for one in have.values():
+        if len(one) > 1:
+            source.refuse_if(f"not {source.const(have_one_history, 'have_one_history')}({', '.join(one)})")
+    if len(have) > 1 or strangers:
+        firsts = [one[0] for one in have.values()]
+        apart = source.const(have_own_histories, "have_own_histories")
+        source.refuse_if(
+            f"not {apart}(({''.join(f'{x}, ' for x in firsts)}), ({''.join(f'{x}, ' for x in strangers)}))"
+        )
 
 
 def _refuse_other_storages(source: GuardedSource, storages: kinds.Storages, leaves: Sequence[str]) -> None:

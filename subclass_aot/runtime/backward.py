@@ -246,21 +246,25 @@ class _Writer:
         """Appends what takes tangents apart; returns their leaves."""
         given = None
         if len(self.names) > 1:  # else there is one: autograd does not go backward for nothing at all
-            given = self.source.fresh("tangents")  # a name, since each line for zeros needs all of them
-            self.source.line(f"{given} = ({', '.join(self.names)},)")
+            given = self.source.fresh("tangents"), self.source.fresh("without_data")  # names: zeros may need them often
+            self.source.line(f"{given[0]} = ({', '.join(self.names)},)")
+            self.source.line(f"{given[1]} = None")
         assert self.graphs.backward is not None
         inputs = self.graphs.backward.graph.find_nodes(op="placeholder")
         expanded = iter([is_taken_expanded(x) for x in inputs if isinstance(outermost(descriptor_of(x)), Tangent)])
         pairs = zip(self.names, self.signature.tangents, strict=True)
         return [leaf for name, tangent in pairs for leaf in self.tangent(name, tangent, given, expanded)]
 
-    def tangent(self, name: str, tangent: TangentSpec, given: str | None, expanded: Iterator[bool]) -> list[str]:
+    def tangent(
+        self, name: str, tangent: TangentSpec, given: tuple[str, str] | None, expanded: Iterator[bool]
+    ) -> list[str]:
         """Appends what takes one tangent apart, zeros where it is undefined; returns its leaves.
 
         Args:
             name: The name of the tangent.
             tangent: What it should be.
-            given: The name of all tangents; None if this one is always defined.
+            given: The names of all tangents, and of whether one has no data, once that was asked; None if this one is
+                always defined.
             expanded: Whether the graph takes the next leaf expanded.
         """
         source, symints = self.source, self.symints
@@ -270,10 +274,14 @@ class _Writer:
         if given is not None:
             with source.block(f"if {name} is None:"):
                 zeros = source.const(tangent_coercion.zeros, "zeros")
+                tangents, without_data = given
+                with source.block(f"if {without_data} is None:"):
+                    asked = source.const(tangent_coercion.any_without_data, "any_without_data")
+                    source.line(f"{without_data} = {asked}({tangents})")
                 for leaf, spec, constant in zip(leaves, specs, constants, strict=True):
                     if isinstance(spec, Spec):
                         geometry = f"{symints.all(spec.size)}, {symints.all(spec.stride)}"
-                        source.line(f"{leaf} = {zeros}({constant}, {geometry}, {given})")
+                        source.line(f"{leaf} = {zeros}({constant}, {geometry}, {without_data})")
                     else:
                         source.line(f"{leaf} = {constant}")
         with source.block("else:") if given is not None else nullcontext():

@@ -76,6 +76,7 @@ class _Writer:
         count = len(self.signature.inputs)
         of_inputs = [mutation for mutation in self.mutations.of_inputs if mutation.input < count]
         early = [mutation for mutation in of_inputs if self.changes_first(mutation)]
+        late = [mutation for mutation in of_inputs if not self.changes_first(mutation)]
         self.detach_leaves(of_inputs)
         ran, applies_last = None, self.convention.applies_last
         with self.beginning_to_require_grad([mutation for mutation in of_inputs if mutation.requires_grad_mutation]):
@@ -87,7 +88,7 @@ class _Writer:
                     self.apply_after(function, ran)
             else:
                 made, symints = self.apply(self.functions[0])
-        self.reshape([mutation for mutation in of_inputs if mutation not in early])
+        self.reshape(late)
         results = Results(self.source, self.signature, self.values, made, symints)
         if self.functions and ran is not None and applies_last:  # see Note [Made leaves]
             for position, result in self.mutations.assigned_data.items():
@@ -173,7 +174,7 @@ class _Writer:
         Returns:
             The locals of the values that it made, and of numbers, by what they are.
         """
-        source, through = self.source, self.signature.through_autograd
+        source, through = self.source, dict.fromkeys(self.signature.through_autograd)
         made = {desc: source.fresh(f"made_{i}") for i, desc in enumerate(self.signature.forward_values)}
         symints = {desc: source.fresh(str(desc)) for desc in self.convention.symints}
         beside = source.fresh("non_differentiable")

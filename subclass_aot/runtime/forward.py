@@ -122,7 +122,7 @@ def write_forward(convention: Convention, graph: BoxedFunction) -> Callable[...,
         source.line(f"({', '.join(made.names)},) = made")
     else:
         made = emit_forward(source, convention, graph, leaves, _list_of_inputs(source, convention, leaves), "written")
-    through = signature.through_autograd
+    through = dict.fromkeys(signature.through_autograd)
     non_differentiable = [name for desc, name in made.values.items() if desc not in through]
     non_differentiable += [made.computed[desc] for desc in convention.symints]
     if non_differentiable and not convention.runs_first:

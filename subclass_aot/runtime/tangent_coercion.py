@@ -136,11 +136,16 @@ def restrided(leaf: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
     return out.copy_(leaf)
 
 
-def zeros(spec: Spec, size: tuple[int, ...], stride: tuple[int, ...], tangents: Sequence[Any]) -> torch.Tensor:
-    """Returns zeros as the gradient of an output that was not used; without data, if those of others have none."""
-    if any(map(_has_no_data, tangents)):
+def zeros(spec: Spec, size: tuple[int, ...], stride: tuple[int, ...], without_data: bool) -> torch.Tensor:
+    """Returns zeros as the gradient of an output that was not used."""
+    if without_data:
         return new_leaf(Spec.make(size, stride, 0, spec.dtype, spec.device, spec.layout))
     return torch.empty_strided(size, stride, dtype=spec.dtype, device=spec.device).zero_()
+
+
+def any_without_data(tangents: Sequence[object]) -> bool:
+    """Returns whether a tangent has no data, and so zeros beside it have none, either."""
+    return any(map(_has_no_data, tangents))
 
 
 def _has_no_data(tangent: object) -> bool:

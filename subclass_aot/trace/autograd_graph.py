@@ -17,6 +17,8 @@ from subclass_aot.symbols import SizesMustBeKnown
 _OF_PROGRAM = ("modified by an inplace operation", "invalid gradient at index")
 """What autograd says if what it saved was written since, and if a result was given another size since."""
 
+_GRADIENT: Any = torch.Tensor.grad  # the property, which a trace replaces
+
 _UNWRITABLE = "operator aten::size does not exist"
 """What it says if that is a wrapper with symbolic sizes, which it would put into the message."""
 
@@ -192,16 +194,16 @@ class _Functions:
     def __init__(self, leaves: Sequence[torch.Tensor]) -> None:
         self.dead_ends: set[tuple[Any, int]] = set()
         self.accumulates: dict[Any, list[int]] = {}
-        self._leaves = [(i, leaf) for i, leaf in enumerate(leaves) if leaf.is_leaf]
+        self._leaves = {i: leaf for i, leaf in enumerate(leaves) if leaf.is_leaf}
         self._accumulated: dict[int, torch.Tensor] = {}
-        self._outside: list[torch.Tensor | None] = []
+        self._outside: dict[int, torch.Tensor] = {}
 
     @contextmanager
     def watched(self, results: Sequence[torch.Tensor]) -> Iterator[None]:
         """Runs the block, in which autograd goes back from `results`, with no gradient in any leaf at first."""
         nodes = [n for n in _nodes(results) if isinstance(n, torch.autograd.function.BackwardCFunction)]
         with ExitStack() as stack:
-            for _, leaf in self._leaves if nodes else ():
+            for leaf in self._leaves.values() if nodes else ():
                 stack.enter_context(PutBack(partial(setattr, leaf, "grad", leaf.grad)))
                 leaf.grad = None
             for node in nodes:
@@ -215,17 +217,30 @@ class _Functions:
         return gradient if accumulated is None else accumulated if gradient is None else accumulated + gradient
 
     def _begin(self, gradients: tuple[Any, ...]) -> None:
-        self._outside = [leaf.grad for _, leaf in self._leaves]
-        for _, leaf in self._leaves:
-            leaf.grad = None
+        self._outside = self._gradients()
+        self._put(dict.fromkeys(self._outside))
 
     def _end(self, node: Any, gradients: tuple[Any, ...], _: Any) -> None:
         self.dead_ends.update((node, i) for i, gradient in enumerate(gradients) if gradient is None)
-        for (i, leaf), outside in zip(self._leaves, self._outside, strict=True):
-            if leaf.grad is not None:
-                self.accumulates.setdefault(node, []).append(i)
-                self._accumulated[i] = self.with_accumulated(i, leaf.grad)  # type: ignore[assignment]
-            leaf.grad = outside
+        found = self._gradients()
+        for i, gradient in found.items():
+            self.accumulates.setdefault(node, []).append(i)
+            self._accumulated[i] = self.with_accumulated(i, gradient)  # type: ignore[assignment]
+        self._put({**dict.fromkeys(found), **self._outside})
+
+    def _gradients(self) -> dict[int, torch.Tensor]:
+        """Returns the gradients of those leaves that have one.
+
+        Each function asks all leaves. So it asks them below the modes and classes of a trace, in 50 ns each.
+        """
+        get = _GRADIENT.__get__
+        with _torch.dispatch.disable_torch_function():
+            return {i: found for i, leaf in self._leaves.items() if (found := get(leaf)) is not None}
+
+    def _put(self, gradients: Mapping[int, torch.Tensor | None]) -> None:
+        with _torch.dispatch.disable_torch_function():
+            for i, gradient in gradients.items():
+                _GRADIENT.__set__(self._leaves[i], gradient)
 
 
 def _reach(

@@ -283,21 +283,21 @@ def trace_inputs(plan: InputPlan, user: UserInputs, recorder: Recorder, inferenc
         autograd_leaves[outer].requires_grad_(user.arguments.values[outer].requires_grad)
     traced = list(autograd_leaves)
     fresh: Sequence[Any] = ()
+    unread: Sequence[Any] = ()
     for i, real in enumerate(user.arguments.values):
         if isinstance(real, torch.nn.Parameter):
             _torch.autograd.mark_as_parameter(autograd_leaves[i])
         if real.requires_grad:
             autograd_leaves[i].requires_grad_()
             if not real.is_leaf and not inference:
-                fakes = [_fake(x) if plan.is_dense(s) else x for s, x in enumerate(leaves)]
-                fresh = fresh or wrap(fakes)
+                fresh = fresh or wrap([_fake(x) if plan.is_dense(s) else x for s, x in enumerate(leaves)])
                 with torch.enable_grad():
                     traced[i] = as_non_leaf(autograd_leaves[i], fresh[i])
         if (real.is_leaf or real.retains_grad) and real.grad is not None:
             has_symbols = any(_has_symbols(specs[s]) for s in plan.index_map.flat_of(i))
             if has_symbols and _alike(real, real.grad):  # the numbers of the gradient would become those of the input
-                unread = [_unread(x) if isinstance(x, MetaTensor) else x for x in leaves]
-                traced[i].grad = wrap(unread)[i]
+                unread = unread or wrap([_unread(x) if isinstance(x, MetaTensor) else x for x in leaves])
+                traced[i].grad = unread[i]
             else:
                 traced[i].grad = _no_input(real.grad)
     views = TracedViews(user.arguments, traced, recorder)

@@ -8,7 +8,13 @@ import pytest
 import torch
 
 from subclass_aot import TwoTensor
-from subclass_aot.aliasing import as_non_leaf, autograd_base, is_autograd_leaf
+from subclass_aot.aliasing import (
+    as_non_leaf,
+    autograd_base,
+    have_one_history,
+    have_own_histories,
+    is_autograd_leaf,
+)
 
 
 @pytest.mark.parametrize(
@@ -24,6 +30,14 @@ def test_what_shares_memory_without_autograd_has_a_history_of_its_own() -> None:
     assert apart.data_ptr() == x.data_ptr() and autograd_base(apart) is apart
     copied = x[1:].clone()
     assert autograd_base(copied) is copied
+
+
+def test_histories_of_several_tensors() -> None:
+    x, y = torch.rand(4), torch.rand(4)
+    assert have_one_history(x) and have_one_history(x[1:], x, x[:2]) and not have_one_history(x, x[1:], x.detach())
+    assert have_own_histories([x, y[1:], x.detach()], [x.detach(), y.detach()])
+    assert not have_own_histories([x, y, x[1:]], [])
+    assert not have_own_histories([x, y], [torch.rand(4), y[1:]])
 
 
 def test_a_write_reaches_whoever_has_the_same_base() -> None:

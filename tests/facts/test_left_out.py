@@ -47,7 +47,7 @@ PAIRS: dict[Kind, tuple[str, Choices, Choices]] = {
     Kind.STORAGE: (r"data_ptr", WRITES, {"view": "front of another storage"}),
     Kind.BEGINNING: (r"storage_offset", WRITES, {"view": "back"}),
     Kind.BYTES: (r"nbytes", WRITES, {"length": 9}),
-    Kind.HISTORY: (r"autograd_base", GRADIENTS | {"other": "own history"}, {"other": "back"}),
+    Kind.HISTORY: (r"histor", GRADIENTS | {"other": "own history"}, {"other": "back"}),
     Kind.ADDRESS: objects("knows the tensor", "knows another tensor", r"^id\("),
     Kind.TWICE: (r"passed_twice", {"program": "appends"}, {"shared list": True}),
 }  # fmt: skip

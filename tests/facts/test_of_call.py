@@ -124,7 +124,7 @@ MEMORY: dict[str, tuple[Callable[[], Any], Callable[[], Any], str]] = {
     "how autograd has a view": (
         lambda: together(1, 4, 9, None, True),
         lambda: together(1, 4, 9, lambda x: x.unsafe_split_with_sizes([3, 6])[0], True),
-        "history of args[0]._base: absent before, two with args[1]._base now",
+        "history of args[0]._base: absent before, its own now",
     ),
     "made under no_grad": (
         lambda: together(1, 4, 9, None, True), lambda: together(1, 4, 9, no_grad, True),

@@ -94,7 +94,8 @@ def test_leaves_of_autograd() -> None:
 def test_tensors_with_one_history_are_named() -> None:
     x = torch.ones(3)
     found = of(torch.add, x[1:], x[:2])
-    assert found["history of args[0]"] == "one with args[1]"
+    assert found["history of args[0]"] == "its own"
+    assert found["history of args[1]"] == "one with args[0]"
     assert found["storage offset of args[0]"] == "1"
 
 

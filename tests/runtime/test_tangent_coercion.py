@@ -10,7 +10,7 @@ import torch
 from subclass_aot import TwoTensor
 from subclass_aot.flatten import create_subclass_meta
 from subclass_aot.meta import MetaTensor, Spec
-from subclass_aot.runtime.tangent_coercion import converted, fits, restrided, same_size, zeros
+from subclass_aot.runtime.tangent_coercion import any_without_data, converted, fits, restrided, same_size, zeros
 from subclass_aot.testing import dense_leaves
 from subclass_aot.wrapper import WrapperTensor
 
@@ -110,7 +110,7 @@ def test_symbolic_sizes_are_what_autograd_has_looked_at() -> None:
 
 def test_zeros_have_no_data_where_other_gradients_have_none() -> None:
     spec = Spec.of(torch.zeros(2, 3, dtype=torch.float64))
-    real = zeros(spec, (2, 3), (1, 2), [None, two()])
+    real = zeros(spec, (2, 3), (1, 2), any_without_data([None, two()]))
     assert type(real) is torch.Tensor and not real.any() and real.stride() == (1, 2) and real.dtype is torch.float64
-    without = zeros(spec, (2, 3), (1, 2), [None, two(b=MetaTensor(torch.zeros(2, 3)))])
+    without = zeros(spec, (2, 3), (1, 2), any_without_data([None, two(b=MetaTensor(torch.zeros(2, 3)))]))
     assert type(without) is MetaTensor and without.stride() == (1, 2) and without.dtype is torch.float64
