@@ -166,10 +166,7 @@ def masked(context: Any, path: str, places: Mapping[str, Any]) -> Any:
         path: What leads to the wrapper.
         places: By their paths, as `repeated` gives them, what is put there.
     """
-    path += _PATH
-    if not any(place.startswith(path) for place in places):
-        return context
-    return _mapped(context, lambda x, where: places.get(where, x), path)
+    return _mapped(context, lambda x, where: places.get(where, x), path + _PATH) if places else context
 
 
 def _number_of_call(x: object) -> Any:

@@ -112,6 +112,17 @@ def test_first_calls_are_linear(program: Callable[[int], Program]) -> None:
     assert {name for name in found if name.split()[-1] not in allowed} == set(), found
 
 
+@pytest.mark.parametrize("make", [lambda n: TwoTensor(torch.ones(n), torch.ones(n)), torch.ones])
+def test_calls_with_other_sizes_are_linear(make: Callable[[int], torch.Tensor]) -> None:
+    def call(n: int) -> Callable[[], Any]:
+        compiled = aot_compile(lambda *xs: [x * 2 for x in xs])
+        compiled(*[make(3) for _ in range(n)])
+        return lambda: compiled(*[make(5) for _ in range(n)])
+
+    call(2 * SIZE)()  # sympy caches what it knows of a symbol
+    assert superlinear(call, SIZE) == {}
+
+
 @pytest.mark.parametrize("used", [1, SIZE // 2])
 def test_hits_are_linear_where_few_results_have_a_gradient(used: int) -> None:
     def call(n: int) -> Callable[[], None]:
