@@ -23,7 +23,7 @@ NATIVELY  = $(sort $(wildcard tests/*/test_kernels*.py) $(NEED_IT) $(SIXTEENTH))
 # What is about threads and processes runs where torch has several threads, too; elsewhere it has one.
 THREADED := tests/test_fork.py tests/test_import.py tests/tables/test_of_thread.py $(wildcard tests/*/test_*threads*.py)
 
-.PHONY: FORCE help test test-native test-all test-smoke test-device test-torches fuzz demo bench bench-limit bench-kernels bench-steps bench-doors bench-memory bench-cost bench-hardware bench-quantized bench-inductor plots docs lint dist clean
+.PHONY: FORCE help test test-native test-all test-smoke test-device test-torches fuzz demo bench bench-limit bench-kernels bench-steps bench-doors bench-growth bench-memory bench-cost bench-hardware bench-quantized bench-inductor plots docs lint dist clean
 
 help:  ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -89,6 +89,9 @@ bench-doors: $(VENV)/.test  ## Measure torch.compile, joint graphs, files and pr
 		--only dynamo --only trace --only files --only "new process" --out build/doors
 	{ cat build/doors/table.md; echo; echo "### Bytes on the wire"; echo; echo '```'; \
 		$(BIN)/python -m benchmarks.demo --processes 2; echo '```'; } > docs/benchmarks/doors.md
+
+bench-growth: $(VENV)/.test  ## Measure how first calls, second calls and hits grow, beside torch's; writes docs/benchmarks/growth.md (10 minutes)
+	mkdir -p build && OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.growth > build/growth.md && mv build/growth.md docs/benchmarks/growth.md
 
 bench-memory: $(VENV)/.test  ## Measure the peak memory of training steps; writes docs/benchmarks/memory.md (10 minutes)
 	mkdir -p build && OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.memory > build/memory.md && mv build/memory.md docs/benchmarks/memory.md
