@@ -204,3 +204,39 @@ def test_a_reference_to_a_generator_ends_with_it(monkeypatch: pytest.MonkeyPatch
 
 def _refuse(of: object) -> NoReturn:
     raise TypeError("cannot create weak reference")
+
+
+def test_a_solver_computes_each_expression_of_sizes_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    solver = _torch.symbolic.shape_env()
+    n, m = (_torch.symbolic.new_size(solver, hint, f"x.size({hint})", None) for hint in (8, 6))
+    assert (n * 2 + m).node is (n * 2 + m).node
+    assert (n * 2).node is (n + n).node, "one expression has one node"
+    asked = []
+    evaluate = type(solver).evaluate_expr
+    monkeypatch.setattr(type(solver), "evaluate_expr", lambda *a, **k: asked.append(a[1]) or evaluate(*a, **k))
+    assert all([n * 2 > m * 2 + 3 for _ in range(3)])
+    assert len(asked) == len(solver.guards) == 1
+    with solver.suppress_guards():
+        assert n > 5
+    assert n > 5
+    assert len(solver.guards) == 2, "what was asked while no guards were put gets its guard later"
+
+
+def test_a_number_that_proves_to_be_known_is_known_in_what_was_computed_before() -> None:
+    solver = _torch.symbolic.shape_env()
+    n, m = (_torch.symbolic.new_size(solver, 8, f"x.size({i})", None) for i in range(2))
+    total, is_same = n * 2 + 1, n == m
+    assert int(n) == 8
+    assert _torch.symbolic.expression_of(total) == 17
+    assert is_same
+    assert _torch.symbolic.expression_of(m * 2) == 16
+
+
+def test_nodes_of_numbers_go_with_their_solver() -> None:
+    solver = _torch.symbolic.shape_env()
+    n, m = (_torch.symbolic.new_size(solver, 8, f"x.size({i})", None) for i in range(2))
+    assert n * m >= m + n
+    node = weakref.ref((n * m).node)
+    _torch.symbolic.forget_answers(solver)
+    del n, m
+    assert node() is None

@@ -17,6 +17,7 @@ import torch
 from torch import fx
 
 from subclass_aot._torch.plain_subclasses import classes_see_functions
+from subclass_aot._torch.symbol_nodes import forget_nodes, solver_with_nodes
 from subclass_aot.put_back import PutBack, attributes_put_back
 
 if TYPE_CHECKING:  # brings sympy
@@ -49,7 +50,8 @@ def forget_answers(solver: Any) -> None:
 
     A cache that is of no use any more would keep it until another solver is queried. When it goes: that.
     """
-    for method in vars(type(solver).__base__).values():
+    forget_nodes(solver)
+    for method in vars(type(solver).__mro__[-2]).values():
         getattr(method, "cache_clear", int)()
 
 
@@ -57,10 +59,10 @@ def forget_answers(solver: Any) -> None:
 def _solver_class() -> Any:
     import sympy
     from sympy.logic.boolalg import Boolean
-    from torch.fx.experimental.symbolic_shapes import ShapeEnv, uninteresting_files
+    from torch.fx.experimental.symbolic_shapes import uninteresting_files
     from torch.utils._sympy.symbol import SymT, symbol_is_type
 
-    class Solver(ShapeEnv):
+    class Solver(solver_with_nodes()):  # type: ignore[misc]  # mypy follows no class that a function gives
         """Learns that a size by data is zero or one, where a program says so.
 
         Torch's own keeps such a size a symbol, since it answers some questions as if there were two or more: then the
@@ -79,7 +81,7 @@ def _solver_class() -> Any:
             self, sym_node: SymNode, size_oblivious: bool = False, fallback_value: bool | None = None
         ) -> Any:
             values = self.real_tensor_prop_unbacked_vals
-            asked = self.simplify(sym_node.expr) if values else sympy.true
+            asked = self.simplify(sym_node.expr) if values and not sym_node.has_hint() else sympy.true
             unbacked = [s for s in asked.free_symbols if symbol_is_type(s, (SymT.UNBACKED_INT, SymT.UNBACKED_FLOAT))]
             if unbacked and all(s in values for s in unbacked):
                 if _follows(self, asked):

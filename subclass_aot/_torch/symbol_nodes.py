@@ -1,0 +1,167 @@
+"""What is behind symbolic numbers, such that sympy computes each expression once in a trace.
+
+Note [Nodes of symbols]
+~~~~~~~~~~~~~~~~~~~~~~~
+Behind a symbolic number is a node of torch's, which has an expression of sympy. Each operator on numbers makes a new
+node, and has sympy compute its expression, although a trace asks the same questions again and again: whether two
+tensors are of one size, whether a stride is that of a packed tensor. One such question takes sympy up to milliseconds.
+
+So a solver of this library has one node for each expression, and a node keeps what was computed of it: results of
+operators, by the other operand, and what it was in a branch. All of it stays right while a trace goes on: a solver
+learns more, and forgets nothing. Where a tracer of torch's notes operators on numbers (`make_fx`), nothing is kept.
+
+Torch makes nodes in many places, and none of these takes a class. So a node gets another class when it was made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+
+if TYPE_CHECKING:  # brings sympy
+    import sympy
+    from torch._guards import Source
+    from torch.fx.experimental.sym_node import SymNode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+_OF_TWO = (
+    "add", "sub", "mul", "mod", "int_floordiv", "float_pow", "pow_by_natural", "float_truediv", "int_truediv", "eq",
+    "ne", "gt", "lt", "le", "ge", "and_", "or_", "sym_max", "sym_min",
+)  # fmt: skip
+_OF_ONE = ("sym_not", "sym_float", "neg", "floor", "ceil", "trunc")
+_OF_STRIDES = (
+    "is_contiguous", "is_channels_last_contiguous_2d", "is_channels_last_contiguous_3d", "is_channels_last_strides_2d",
+    "is_channels_last_strides_3d", "is_non_overlapping_and_dense_indicator",
+)  # fmt: skip
+_NODES, _NUMBERS = "subclass_aot_nodes", "subclass_aot_numbers"
+_PROXY = torch._C._TorchDispatchModeKey.PROXY  # no public function says whether `make_fx` traces
+
+
+def keeping(node: SymNode) -> SymNode:
+    """Returns the one node for an expression that its solver has, which keeps what is computed of it.
+
+    Args:
+        node: A node that torch has made.
+    """
+    from torch.fx.experimental.sym_node import SymNode
+
+    if type(node) is not SymNode or node.constant is not None or node.fx_node:
+        return node
+    nodes: dict[object, SymNode] = vars(node.shape_env).setdefault(_NODES, {})
+    key = node._expr, node.pytype
+    found = nodes.get(key)
+    if found is None:
+        found = nodes[key] = _with_answers(node)
+    return found if found._hint == node._hint else node
+
+
+@cache
+def solver_with_nodes() -> type[ShapeEnv]:
+    """Returns the class of a solver whose symbols have such nodes, and that keeps its answers on these."""
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    class Solver(ShapeEnv):
+        def create_symintnode(self, sym: sympy.Expr, *, hint: Any, source: Source | None = None) -> int | torch.SymInt:
+            made = super().create_symintnode(sym, hint=hint, source=source)
+            return torch.SymInt(keeping(made.node)) if isinstance(made, torch.SymInt) else made
+
+        def evaluate_sym_node(
+            self, sym_node: SymNode, size_oblivious: bool = False, fallback_value: bool | None = None
+        ) -> sympy.Basic:
+            known: sympy.Basic | None = vars(sym_node).get("_answer")
+            if known is not None:
+                return known
+            answer = super().evaluate_sym_node(sym_node, size_oblivious, fallback_value)
+            # The answer stands in a guard then. What data decides, a guess may have answered.
+            if type(sym_node) is _node_class() and sym_node.has_hint() and not self._suppress_guards_tls():
+                vars(sym_node)["_answer"] = answer
+            return answer
+
+    return Solver
+
+
+def forget_nodes(solver: object) -> None:
+    """Drops the nodes of a solver, which refer to it and to one another."""
+    for name in (_NODES, _NUMBERS):
+        for node in vars(solver).pop(name, {}).values():
+            vars(node)["_found"].clear()
+
+
+def _with_answers(node: SymNode) -> SymNode:
+    node.__class__ = _node_class()
+    vars(node)["_found"] = {}
+    return node
+
+
+@cache
+def _node_class() -> type[SymNode]:
+    from torch.fx.experimental.sym_node import SymNode
+
+    its_expression = cast(property, vars(SymNode)["expr"]).__get__
+
+    class Node(SymNode):
+        @property
+        def expr(self) -> Any:
+            version = cast(Any, self.shape_env)._replacements_version_counter
+            if version == 0 or self.constant is not None:
+                return self._expr
+            return self._expr_cache if version == self._expr_ver else its_expression(self)
+
+        def wrap_int(self, num: int) -> SymNode:
+            numbers: dict[int, SymNode] = vars(self.shape_env).setdefault(_NUMBERS, {})
+            if num not in numbers:
+                numbers[num] = _with_answers(super().wrap_int(num))
+            return numbers[num]
+
+    for name in _OF_TWO:
+        setattr(Node, name, _of_two(name, getattr(SymNode, name)))
+    for name in _OF_ONE:
+        setattr(Node, name, _of_one(name, getattr(SymNode, name)))
+    for name in _OF_STRIDES:
+        setattr(Node, name, _of_strides(name, getattr(SymNode, name)))
+    return Node
+
+
+def _of_two(name: str, compute: Callable[[SymNode, SymNode], SymNode]) -> Callable[[SymNode, SymNode], SymNode]:
+    def method(self: SymNode, other: SymNode) -> SymNode:
+        if torch._C._get_dispatch_mode(_PROXY) is not None:
+            return compute(self, other)
+        found: dict[object, SymNode] = self._found  # type: ignore[attr-defined]  # each node of this class has it
+        key = name, other
+        result = found.get(key)
+        if result is None:
+            result = found[key] = keeping(compute(self, other))
+        return result
+
+    return method
+
+
+def _of_one(name: str, compute: Callable[[SymNode], SymNode]) -> Callable[[SymNode], SymNode]:
+    def method(self: SymNode) -> SymNode:
+        if torch._C._get_dispatch_mode(_PROXY) is not None:
+            return compute(self)
+        found: dict[object, SymNode] = self._found  # type: ignore[attr-defined]  # as above
+        if name not in found:
+            found[name] = keeping(compute(self))
+        return found[name]
+
+    return method
+
+
+_OfStrides = Callable[["SymNode", "list[SymNode]", "list[SymNode]"], "SymNode"]
+
+
+def _of_strides(name: str, compute: _OfStrides) -> _OfStrides:
+    def method(self: SymNode, sizes: list[SymNode], strides: list[SymNode]) -> SymNode:
+        if torch._C._get_dispatch_mode(_PROXY) is not None:
+            return compute(self, sizes, strides)
+        found: dict[object, SymNode] = self._found  # type: ignore[attr-defined]  # as above
+        key = (name, *sizes, *strides)
+        if key not in found:
+            found[key] = keeping(compute(self, sizes, strides))
+        return found[key]
+
+    return method
