@@ -240,3 +240,21 @@ def test_nodes_of_numbers_go_with_their_solver() -> None:
     _torch.symbolic.forget_answers(solver)
     del n, m
     assert node() is None
+
+
+@pytest.mark.parametrize("n", [2, 7, 8, 9, 16, 29])
+def test_lengths_of_whole_chunks_are_multiples(n: int) -> None:
+    """Then no guard is put on how many chunks there are."""
+    forms: dict[Callable[[Any], Any], int] = {
+        (lambda n: n + -n % 8): -(-n // 8) * 8,
+        (lambda n: n + (8 - n % 8) % 8): -(-n // 8) * 8,
+        (lambda n: 2 * n + 1 + (8 - (2 * n + 1) % 8) % 8): -(-(2 * n + 1) // 8) * 8,
+    }
+    for form, expected in forms.items():
+        solver = _torch.symbolic.shape_env()
+        length = form(_torch.symbolic.new_size(solver, n, "x.size(0)", None))
+        assert _torch.symbolic.example_of(length) == expected
+        symbols = {symbol: n for symbol in _torch.symbolic.expression_of(length).free_symbols}
+        assert _torch.symbolic.evaluate(_torch.symbolic.expression_of(length), symbols) == expected
+        assert _torch.symbolic.is_same_expression(length // 8 * 8, length)
+        assert not solver.guards

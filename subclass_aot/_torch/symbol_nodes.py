@@ -133,10 +133,31 @@ def _of_two(name: str, compute: Callable[[SymNode, SymNode], SymNode]) -> Callab
         key = name, other
         result = found.get(key)
         if result is None:
-            result = found[key] = keeping(compute(self, other))
+            result = compute(self, other)
+            if name == "mod":
+                _write_padding_as_quotient(result)
+            result = found[key] = keeping(result)
         return result
 
     return method
+
+
+def _write_padding_as_quotient(node: SymNode) -> None:
+    """Writes what is missing to a multiple of a number, `-n % 8` and `(8 - n % 8) % 8`, as `8 * ((n + 7) // 8) - n`.
+
+    Sympy finds by itself then how many chunks of 8 there are. In sums of remainders it does not, and looks for long.
+    """
+    from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
+
+    found = cast(Any, node._expr)
+    if not isinstance(found, Mod | PythonMod):
+        return
+    missing, whole = found.args
+    rest = whole - missing
+    is_twice = isinstance(rest, Mod | PythonMod) and rest.args[1] == whole
+    length = rest.args[0] if is_twice else -missing
+    if whole.is_Integer and (is_twice or length.is_nonnegative):
+        node._expr = whole * FloorDiv(length + whole - 1, whole) - length
 
 
 def _of_one(name: str, compute: Callable[[SymNode], SymNode]) -> Callable[[SymNode], SymNode]:

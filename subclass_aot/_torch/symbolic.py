@@ -527,3 +527,83 @@ def likely_of(number: int | torch.SymInt, guess: int) -> int:
         return example_of(number)
     expression, known = expression_of(number), solver_of(number).backed_var_to_val
     return int(evaluate(expression, {symbol: known.get(symbol, guess) for symbol in expression.free_symbols}))
+
+
+def is_same_expression(one: int | torch.SymInt, other: int | torch.SymInt) -> bool:
+    """Returns whether two numbers are one expression, as known now. Nothing is computed."""
+    if type(one) is int or type(other) is int:
+        return type(one) is type(other) and one == other
+    first, second = one.node, other.node  # type: ignore[union-attr]
+    return first is second or bool(first.expr == second.expr)
+
+
+def least_of(number: int | torch.SymInt) -> int:
+    """Returns a number that a size is never less than; a very small one where nobody can tell at once."""
+    if isinstance(number, int):
+        return number
+    solver = solver_of(number)
+    found = _least(expression_of(number), solver.var_to_range, vars(solver).setdefault(_LEASTS, {}))
+    return _NO_LEAST if found is None else found
+
+
+def keep_least(number: torch.SymInt, least: int) -> None:
+    """Keeps what a number is never less than, after a guard was put on that."""
+    vars(solver_of(number)).setdefault(_LEASTS, {})[expression_of(number)] = least
+
+
+def is_greater_product(great: int | torch.SymInt, small: int | torch.SymInt) -> bool:
+    """Returns whether a number is known to be greater than another since it is that one times others.
+
+    Strides of outer dims are such products. Division by sympy would find it, and takes much longer.
+    """
+    if not isinstance(great, torch.SymInt):
+        return False
+    times, factors = expression_of(great).as_coeff_Mul()
+    by, others = expression_of(small).as_coeff_Mul() if isinstance(small, torch.SymInt) else (small, None)
+    left = dict(factors.as_powers_dict())
+    for base, exponent in ({} if others is None else others.as_powers_dict()).items():
+        left[base] = left.get(base, 0) - exponent
+    are_whole = all(int(exponent) == exponent >= 0 for exponent in left.values() if not getattr(exponent, "args", ()))
+    if by <= 0 or not are_whole or any(getattr(exponent, "args", ()) for exponent in left.values()):
+        return False
+    solver = solver_of(great)
+    known = vars(solver).setdefault(_LEASTS, {})
+    leasts = [(_least(base, solver.var_to_range, known), int(exponent)) for base, exponent in left.items() if exponent]
+    if any(least is None or least < 1 for least, _ in leasts):
+        return False
+    return bool(times * math.prod(least**exponent for least, exponent in leasts) > by)  # type: ignore[operator]
+
+
+_LEASTS = "subclass_aot_leasts"
+_NO_LEAST = -(1 << 62)
+
+
+def _least(expression: Any, ranges: Mapping[Any, Any], known: dict[Any, int | None]) -> int | None:
+    if expression.is_Integer:
+        return int(expression)
+    if expression.is_Symbol:
+        lower = ranges[expression].lower if expression in ranges else None
+        return int(lower) if lower is not None and lower.is_Integer else None
+    if expression not in known:  # of symbols it may become more, which would do no harm to leave out
+        known[expression] = _least_of_parts(expression, [_least(part, ranges, known) for part in expression.args])
+    return known[expression]
+
+
+def _least_of_parts(expression: Any, parts: list[int | None]) -> int | None:
+    """Returns it by what the parts of an expression are never less than."""
+    name, given = type(expression).__name__, [n for n in parts if n is not None]
+    if name == "Max":
+        return max(given, default=None)
+    if len(given) < len(parts):
+        return None
+    if expression.is_Add:
+        return sum(given)
+    if min(given) < 0:
+        return None
+    if expression.is_Mul:
+        return math.prod(given)
+    if expression.is_Pow and expression.exp.is_Integer:
+        return int(given[0] ** given[1])
+    if name == "FloorDiv":
+        return given[0] // given[1] if expression.args[1].is_Integer and given[1] else 0
+    return 0 if name == "Mod" else None

@@ -11,6 +11,7 @@ from subclass_aot._stack import user_line
 from subclass_aot._torch.operators import Operator
 from subclass_aot.errors import MutationError, TraceError
 from subclass_aot.meta import other_threads
+from subclass_aot.meta.by_example import infer_by_example
 from subclass_aot.meta.infer import infer, on_new_rule, solver_of_call
 from subclass_aot.meta.operation import tell_listeners
 from subclass_aot.meta.rules.forms import set_to_memory
@@ -133,7 +134,8 @@ def _inferred(key: list[Any], func: Operator, args: tuple[Any, ...], kwargs: dic
     except TypeError:
         return effects, infer(func, args, kwargs)
     if found is None:
-        found = effects, infer(func, args, kwargs)
+        specs = None if solver is None else infer_by_example(func, args, kwargs)
+        found = effects, infer(func, args, kwargs) if specs is None else specs
         if len(cache) > _CACHE_LIMIT:
             cache.clear()
         cache[frozen] = found

@@ -116,12 +116,13 @@ def sorted_dims(shape: Sequence[Number], strides: Sequence[Sequence[Number]]) ->
     return dims[::-1]
 
 
-def viewed(x: Tensor, shape: Sequence[Number]) -> Strides | None:
-    """Computes the strides of `x` viewed with other sizes, as kernels do: dims of one place, too. None without a view.
+def viewed(size: Sequence[Number], stride: Sequence[Number], shape: Sequence[Number]) -> Strides | None:
+    """Computes the strides of a view of other sizes, as kernels do: dims of one place, too. None without a view.
 
     Args:
-        x: A tensor with elements.
-        shape: The sizes.
+        size: The sizes of a tensor with elements.
+        stride: Its strides.
+        shape: The sizes of the view.
 
     Raises:
         Unknown: They are symbolic, and nobody can tell.
@@ -130,10 +131,10 @@ def viewed(x: Tensor, shape: Sequence[Number]) -> Strides | None:
     at = len(shape) - 1
     elements: Number = 1
     taken: Number = 1
-    step: Number = x.stride(-1) if x.dim() else 1  # of the innermost of dims that lie in one another
-    for dim in reversed(range(x.dim())):
-        elements = elements * x.shape[dim]
-        if dim > 0 and (same(x.shape[dim - 1], 1) or same(x.stride(dim - 1), elements * step)):
+    step: Number = stride[-1] if stride else 1  # of the innermost of dims that lie in one another
+    for dim in reversed(range(len(size))):
+        elements = elements * size[dim]
+        if dim > 0 and (same(size[dim - 1], 1) or same(stride[dim - 1], elements * step)):
             continue
         while at >= 0 and (same(shape[at], 1) or not same(taken, elements)):
             found[at] = taken * step
@@ -141,7 +142,7 @@ def viewed(x: Tensor, shape: Sequence[Number]) -> Strides | None:
         if not same(taken, elements):
             return None
         elements = taken = 1
-        step = x.stride(max(dim - 1, 0))
+        step = stride[max(dim - 1, 0)]
     return tuple(found) if at < 0 else None
 
 
@@ -157,6 +158,10 @@ def same(a: Number, b: Number) -> bool:
     """
     if type(a) is int and type(b) is int:
         return a == b
+    if _torch.symbolic.is_same_expression(a, b):
+        return True
+    if _torch.symbolic.least_of(a - b) > 0 or _torch.symbolic.least_of(b - a) > 0:
+        return False
     if _torch.symbolic.statically_known_true(a == b):
         return True
     if _torch.symbolic.statically_known_true(a != b):

@@ -25,6 +25,6 @@ def test_of_views() -> None:
                 try:
                     expected = x.view(shape).stride()
                 except RuntimeError:
-                    assert strides.viewed(x, shape) is None
+                    assert strides.viewed(x.shape, x.stride(), shape) is None
                 else:
-                    assert strides.viewed(x, shape) == expected, (x.stride(), shape)
+                    assert strides.viewed(x.shape, x.stride(), shape) == expected, (x.stride(), shape)

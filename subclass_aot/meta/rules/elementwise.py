@@ -74,7 +74,7 @@ def _operands(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     """Yields the tensors that the kernel iterates over; a number that it takes for one is a tensor without dims."""
     effects = effects_of(func)
     given = effects.bind(args, kwargs)
-    for name in _ORDER.get(func, effects.parameters):
+    for name in ORDER_OF_OPERANDS.get(func, effects.parameters):
         value = given.get(name)
         if isinstance(value, Tensor):
             yield value
@@ -132,7 +132,7 @@ _UNTAGGED = frozenset(
     }
 )
 """Operators that are elementwise, and that torch does not call so."""
-_ORDER: dict[Operator, tuple[str, ...]] = {
+ORDER_OF_OPERANDS: dict[Operator, tuple[str, ...]] = {
     _aten.leaky_relu_backward.default: ("self", "grad_output"),
     _aten.threshold_backward.default: ("self", "grad_output"),
 }

@@ -46,7 +46,7 @@ def _viewed(func: Operator) -> Callable[..., Any]:
         except ValueError:  # the words of the kernel
             raise RuntimeError(_NOT_ONE_VIEW) from None
         try:
-            found = strides.viewed(whole, result.shape)
+            found = strides.viewed(whole.shape, whole.stride(), result.shape)
         except strides.Unknown:
             found = None
         return result if found is None else result.as_strided(result.shape, found)
