@@ -162,12 +162,14 @@ def kind_of(arguments: Arguments, modes: tuple[object, ...]) -> Hashable:
     return (_key_of(modes), training, *map(_key_of, arguments.leaves))
 
 
-def _key_of(leaf: object) -> Hashable:
+def _key_of(leaf: Any) -> Hashable:
     """Returns the key of a leaf or a mode, made of what can be read without running code of users, and kept."""
     if type(leaf) in _BY_VALUE:
         return (type(leaf), leaf)
-    if type(leaf) is tuple:  # some modes are several
-        return tuple(map(_key_of, leaf))
+    if type(leaf) in (tuple, list):  # some modes are several
+        return (type(leaf), *map(_key_of, leaf))
+    if type(leaf) is dict:
+        return (dict, *map(_key_of, leaf.values()))
     if not isinstance(leaf, torch.Tensor) or not _is_mute(type(leaf)):
         return (type(leaf),)
     return (type(leaf), leaf.shape, leaf.dtype, leaf.requires_grad)

@@ -8,3 +8,4 @@ from subclass_aot.guards.guard import Reads as Reads
 from subclass_aot.guards.guard import refusing_line as refusing_line
 from subclass_aot.guards.guard import write_guarded as write_guarded
 from subclass_aot.guards.static_input_cache import StaticInputCache as StaticInputCache
+from subclass_aot.guards.structure import is_plain as is_plain

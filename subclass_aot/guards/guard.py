@@ -25,6 +25,7 @@ from subclass_aot.guards.aliasing_guards import refuse_other_relations
 from subclass_aot.guards.lines import Elements
 from subclass_aot.guards.module_guards import refuse_other_modules
 from subclass_aot.guards.static_input_cache import Found, StaticInputCache, positions_to_keep
+from subclass_aot.guards.structure import is_plain, take_apart
 from subclass_aot.guards.tables import TabledValue, tabled
 from subclass_aot.guards.tensor_guards import TensorGuards, patterns_of, refuse_other_specs
 from subclass_aot.objects import ObjectGuards
@@ -132,15 +133,17 @@ class _GuardWriter:
 
     def write(self, options: GuardOptions) -> str:
         """Writes all that is checked; returns the text of what is read once, if anything is."""
-        source, tensors = self.source, self.tensors
+        source, tensors, compared = self.source, self.tensors, frozenset[int]()
         if self.arguments.is_flat and self.arguments.keywords:
             _refuse_other_keywords(source, self.arguments)
         elif self.arguments.is_flat:
             _refuse_other_classes(tensors, self.elements)
+        elif is_plain(self.arguments):
+            compared = take_apart(tensors.objects, self.arguments)
         else:
             if self.arguments.flatten is not None:
-                take_apart = source.const(self.arguments.flatten, "flatten")
-                source.line(f"leaves, treespec = {take_apart}((args, kwargs))")
+                flattens = source.const(self.arguments.flatten, "flatten")
+                source.line(f"leaves, treespec = {flattens}((args, kwargs))")
             _refuse_other_structure(source, options.facts)
         every = modes_in(options.facts)
         settings = {name: every.pop(name) for name in self.signature.assumptions.settings}
@@ -149,7 +152,7 @@ class _GuardWriter:
         for setting, value in settings.items():
             now = source.const(partial(_torch.flags.read, setting), "setting")
             source.refuse_if(f"{now}() != {source.const(value, 'value')}", setting)
-        tensors.objects.leaves()
+        tensors.objects.leaves(compared)
         everything, kept = range(len(self.patterns)), self.kept
         holders = self.arguments.objects.holders
         held = any(holder.pinned and tensors.objects.matters(holder) for holder in holders)
@@ -165,9 +168,9 @@ class _GuardWriter:
         tensors.read(rest)
         tensors.objects.distinct()
         values, leaves = tensors.all_values(), tensors.all_leaves()
-        compared = refuse_other_specs(tensors, self.elements)
+        of_specs = refuse_other_specs(tensors, self.elements)
         self.refuse_other_attributes(tensors, rest)
-        read = "\n\n".join(filter(None, (compared, read)))
+        read = "\n\n".join(filter(None, (of_specs, read)))
         self.refuse_other_numbers()
         self.refuse_other_aliasing(options.facts, values, leaves)
         self.refuse_other_ids(values)

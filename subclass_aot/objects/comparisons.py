@@ -36,6 +36,8 @@ def same_constant(a: Any, b: Any) -> bool:
         return bool(a.dtype == b.dtype and a.shape == b.shape and a.strides == b.strides and a.tobytes() == b.tobytes())
     if isinstance(a, float):
         return a == b and math.copysign(1, a) == math.copysign(1, b) or a != a and b != b
+    if isinstance(a, complex):
+        return same_constant(a.real, b.real) and same_constant(a.imag, b.imag)
     try:
         equal = a == b
         return bool(equal.all()) if hasattr(equal, "all") and a.shape == b.shape else bool(equal)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import types
 from collections import defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -38,8 +38,9 @@ from subclass_aot.objects.nodes import (
     tensor_of,
     value_of,
 )
+from subclass_aot.objects.same_table import SameTable
 from subclass_aot.objects.walk import Objects
-from subclass_aot.tables import HOOKS, Table, has_vars
+from subclass_aot.tables import ATOMS, HOOKS, Table, has_vars
 from subclass_aot.weak import REFERENT, is_weak, referent
 
 _ABSENT = object()
@@ -76,9 +77,15 @@ class ObjectGuards:
         self.tables: list[str] = []
         self._locals: dict[int, str] = {}
 
-    def leaves(self) -> None:
-        """Compares the arguments that are no tensors."""
+    def leaves(self, compared: Collection[int] = ()) -> None:
+        """Compares the arguments that are no tensors.
+
+        Args:
+            compared: The positions of those that were compared before.
+        """
         for position, node in self.objects.leaves.items():
+            if position in compared:
+                continue
             self.node(f"leaves[{position}]", node)
 
     def pinned(self, parts: Iterable[tuple[str, object]]) -> None:
@@ -284,17 +291,32 @@ class ObjectGuards:
                 assert table.kind in HOOKS
                 self._by_name(f"{name}.{table.kind}", entries)
 
-    def all_at_once(self, name: str, entries: Entries) -> bool:
+    def all_at_once(self, name: str, holder: Holder, entries: Entries) -> bool:
         """Writes one comparison for a long list or dict of Python values; returns whether it is one."""
         found = tuple(
             node.value for key, node in entries if isinstance(node, ValueAt) and not isinstance(key, TensorAt)
         )
         if len(entries) <= _MANY or len(found) < len(entries):
             return False
+        cls = type(holder.value)
+        texts = [key for key, _ in entries if type(key) is str] if cls is dict else None
+        if (cls is list or texts is not None and len(texts) == len(found)) and ATOMS.issuperset(map(type, found)):
+            self.plain_table(name, texts, found)
+            return True
         values = self.source.const(found, "values")
         keys = self.source.const(tuple(key for key, _ in entries), "keys")
         self.source.refuse_if(f"not {self.source.const(same_contents, 'same_contents')}({name}, {keys}, {values})")
         return True
+
+    def plain_table(self, name: str, keys: Sequence[str] | None, values: Sequence[Any]) -> None:
+        """Compares a list, tuple or dict of Python's own classes, of plain values, as a whole.
+
+        Args:
+            name: The local it is in. Its class is known.
+            keys: The keys, texts, where it is a dict; else None.
+            values: The values.
+        """
+        self.source.refuse_if(f"not {self.source.const(SameTable(keys, values), 'table')}({name})")
 
     def _limit(self, name: str, holder: Holder) -> None:
         """Compares what a container has beside its contents."""
@@ -330,7 +352,7 @@ class ObjectGuards:
             plain = type(holder.value) is deque
         else:
             plain = type(holder.value) is list
-        if self.all_at_once(name, entries):
+        if self.all_at_once(name, holder, entries):
             return
         nodes = [node for _, node in entries]
         self.unpacked(name if plain else f"{self.source.const(elements_of, 'elements_of')}({name})", nodes, name)
@@ -371,7 +393,7 @@ class ObjectGuards:
     def _items(self, name: str, holder: Holder, entries: Entries) -> None:
         if isinstance(holder.value, defaultdict):
             self._limit(f"{name}.default_factory", holder)
-        if self.all_at_once(name, entries):
+        if self.all_at_once(name, holder, entries):
             return
         keys = [key for key, _ in entries]
         if not any(isinstance(key, TensorAt) for key in keys):

@@ -20,7 +20,7 @@ from subclass_aot.backends import BoxedFunction, without_autocast
 from subclass_aot.call import Arguments
 from subclass_aot.codegen import Source
 from subclass_aot.facts import modes_in
-from subclass_aot.guards import GuardedFunction, GuardOptions, Reads, write_guarded
+from subclass_aot.guards import GuardedFunction, GuardOptions, Reads, is_plain, write_guarded
 from subclass_aot.outcome import emit_finish, emit_start
 from subclass_aot.runtime.backward import write_backward
 from subclass_aot.runtime.call import Function, emit_call
@@ -61,11 +61,13 @@ class Entry:
 
     Attributes:
         call: Runs a call that fits.
+        is_flat: Whether it is for arguments that are tensors one by one.
         takes_arguments: Whether it reads `args` as they came; otherwise it wants them flattened.
         sources: The generated text, by what it does.
     """
 
     call: GuardedFunction
+    is_flat: bool
     takes_arguments: bool
     sources: dict[str, str]
 
@@ -118,7 +120,8 @@ def make_entry(
     text = _text(call)
     if seen:
         call = _unseen_by_classes(call)
-    return Entry(call, arguments.is_flat, {"call": text, **sources})
+    takes_arguments = arguments.is_flat or is_plain(arguments) and not options.within_dynamo
+    return Entry(call, arguments.is_flat, takes_arguments, {"call": text, **sources})
 
 
 def _function(convention: Convention, compiled: CompiledGraphs, seen: bool, sources: dict[str, str]) -> Function:

@@ -265,7 +265,11 @@ def test_what_torch_knows_as_a_pytree() -> None:
 
 
 def test_a_new_object_of_the_same_shape_is_no_recompile_and_another_is() -> None:
-    compiled = aot_compile(lambda x, b: x * b.x * b.scale)
+    def scaled(x: Any, batch: Any) -> Any:
+        whole = batch
+        return x * whole.x * whole.scale
+
+    compiled = aot_compile(scaled)
     for scale, size, recompiles in ((2.0, 2, 0), (2.0, 2, 0), (3.0, 2, 1), (2.0, 2, 1)):
         batch = Batch(torch.full((size,), 5.0), scale)
         assert torch.equal(compiled(ones(2), batch), 5 * scale * ones(2))
@@ -323,12 +327,12 @@ def test_long_tables_of_python_values() -> None:
     table["more"][3] = 4
     assert compiled(ones(1), table) == 28 and len(compiled.recompiles) == 1
     holder = types.SimpleNamespace(**table)
-    compiled = aot_compile(lambda x, holder: x * holder.more[3] + len(holder.words))
+    compiled = aot_compile(lambda x, holder: x * sum(holder.more[3:4]) + len(holder.words))
     changes = (lambda: None, lambda: holder.more.append(1), lambda: holder.words.pop("word 9"))
     for recompiles, change in enumerate(changes):
         change()
         assert compiled(ones(1), holder) == 4 + len(holder.words) and len(compiled.recompiles) == recompiles
-    assert "same_contents(" in compiled.source
+    assert "not table(" in compiled.source
 
 
 def test_objects_of_numbers_are_told_apart() -> None:

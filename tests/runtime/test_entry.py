@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any
 
 import pytest
@@ -97,10 +98,10 @@ def test_autograd_is_left_as_the_program_leaves_it(before: bool, after: bool) ->
         assert torch.is_grad_enabled() is after and result.requires_grad
 
 
-@pytest.mark.parametrize("nested", [True, False])
-def test_flat_arguments_are_read_as_they_came(nested: bool) -> None:
+@pytest.mark.parametrize("kind", [None, list, OrderedDict])
+def test_plain_structures_are_read_as_they_came(kind: Any) -> None:
     x = torch.rand(2)
-    given: Any = [x] if nested else x
-    entry = entry_of(lambda given: (given[0] if nested else given) * 2, given)
-    assert entry.takes_arguments is not nested
+    given: Any = x if kind is None else [x] if kind is list else OrderedDict({0: x})
+    entry = entry_of(lambda given: (given if kind is None else given[0]) * 2, given)
+    assert entry.is_flat is (kind is None) and entry.takes_arguments is (kind is not OrderedDict)
     assert torch.equal(run(entry, given), x * 2)

@@ -1,0 +1,130 @@
+"""The part of a guard that takes the arguments of a call apart, and compares their structure on the way.
+
+Tuples, lists and dicts of Python's own classes are unpacked in generated code, which is faster than a call of optree.
+All other structures are compared by optree. A long list or dict of plain values is compared as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import optree
+
+from subclass_aot.call import Arguments
+from subclass_aot.codegen import GuardedSource
+from subclass_aot.objects import ObjectGuards, nodes
+from subclass_aot.tables import ATOMS
+
+_LONG = 16
+"""From how many plain values on a list or dict is compared at once."""
+
+_PLAIN = (tuple, list, dict)
+
+
+def is_plain(arguments: Arguments) -> bool:
+    """Returns whether generated code can take the arguments of calls like this one apart."""
+    if arguments.flatten is not None or arguments.views or arguments.is_flat:
+        return False
+    todo = [arguments.treespec]
+    while todo:
+        spec = todo.pop()
+        if spec.type is dict and not all(type(key) is str for key in spec.entries()):
+            return False
+        if spec.type is not None and spec.type not in _PLAIN:
+            return False
+        todo += spec.children()
+    return True
+
+
+def take_apart(objects: ObjectGuards, arguments: Arguments) -> frozenset[int]:
+    """Writes what takes the arguments apart into the local `leaves`.
+
+    Args:
+        objects: What writes the comparisons of plain values.
+        arguments: The call that was traced.
+
+    Returns:
+        The positions of leaves that were compared on the way.
+    """
+    source = objects.source
+    writer = _Writer(source, arguments, objects)
+    for name, spec in zip(("args", "kwargs"), arguments.treespec.children(), strict=True):
+        writer.node(name, spec, is_known=True)
+    source.line(f"leaves = [{', '.join(writer.listed)}]")
+    return frozenset(writer.compared)
+
+
+@dataclass(slots=True, eq=False)
+class _Writer:
+    """Writes it.
+
+    Attributes:
+        source: The function.
+        arguments: The call.
+        objects: What writes the comparisons of plain values.
+        count: How many leaves were met.
+        listed: Expressions of them.
+        compared: The positions of those that were compared.
+    """
+
+    source: GuardedSource
+    arguments: Arguments
+    objects: ObjectGuards
+    count: int = 0
+    listed: list[str] = field(default_factory=list)
+    compared: set[int] = field(default_factory=set)
+
+    def node(self, name: str, spec: optree.PyTreeSpec, is_known: bool = False) -> None:
+        """Takes apart what is in a local.
+
+        Args:
+            name: The local.
+            spec: Its structure.
+            is_known: Whether its class is.
+        """
+        if spec.type is None:
+            self.listed.append(name)
+            self.count += 1
+            return
+        cls = spec.type
+        if not is_known:
+            self.source.refuse_if(f"type({name}) is not {self.source.const(cls, cls.__name__)}")
+        if self._is_long_table(spec):
+            return self._table(name, spec)
+        keys, children = list(spec.entries()), spec.children()
+        if cls is dict:
+            same = f"[*{name}] != {self.source.const(keys, 'keys')}" if keys else name
+            self.source.refuse_if(same)
+        else:
+            self.source.refuse_if(f"len({name}) != {len(keys)}")
+        names = [self.source.fresh(f"{name}_{key}") for key in keys]
+        if names:
+            values = f"{name}.values()" if cls is dict else name
+            self.source.line(f"({', '.join(names)},) = {values}")
+        for part, child in zip(names, children, strict=True):
+            self.node(part, child)
+
+    def _is_long_table(self, spec: optree.PyTreeSpec) -> bool:
+        if spec.num_children <= _LONG or spec.num_leaves != spec.num_children or spec.num_nodes != spec.num_leaves + 1:
+            return False
+        return all(map(_is_atom, self._nodes(spec)))
+
+    def _nodes(self, spec: optree.PyTreeSpec) -> Iterator[nodes.Node | None]:
+        """Yields the notes of the walk on the leaves that come next."""
+        found = self.arguments.objects.leaves
+        return (found.get(i) for i in range(self.count, self.count + spec.num_leaves))
+
+    def _table(self, name: str, spec: optree.PyTreeSpec) -> None:
+        """Compares a long table of plain values as a whole."""
+        positions = range(self.count, self.count + spec.num_leaves)
+        values = [self.arguments.leaves[i] for i in positions]
+        self.objects.plain_table(name, list(spec.entries()) if spec.type is dict else None, values)
+        self.listed.append(f"*{name}.values()" if spec.type is dict else f"*{name}")
+        self.compared.update(positions)
+        self.count += spec.num_leaves
+
+
+def _is_atom(node: nodes.Node | None) -> bool:
+    """Returns whether a leaf is a plain value, that the function sees as it is."""
+    return isinstance(node, nodes.ValueAt) and node.stand_in is None and type(node.value) in ATOMS
