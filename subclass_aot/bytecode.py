@@ -9,7 +9,7 @@ from __future__ import annotations
 import dis
 import functools
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from subclass_aot.tricks import is_on
@@ -212,6 +212,95 @@ def stores_of(code: types.CodeType) -> Stored:
         elif step.opname == "LOAD_GLOBAL" and not step.argval.isupper():  # capitals: a constant
             read.append(step.argval)
     return Stored(others, set_attributes, read)
+
+
+class Step(NamedTuple):
+    """A step from a value to a part of it.
+
+    Attributes:
+        kind: "item" for `value[key]`, "get" for `value.get(key)` and `key in value`, "attribute" for `value.key`.
+        key: The key, a constant.
+    """
+
+    kind: str
+    key: str | int
+
+
+Uses = dict[Step, Any]
+"""The parts of a value that a function reads, each with the parts of it that are read, or None for all of it.
+
+Nothing is read of a value without any.
+"""
+
+_ASKS_FOR_LOCALS = frozenset("locals vars dir eval exec super breakpoint _getframe currentframe f_locals stack".split())
+"""Names by which a function may read arguments that it does not name."""
+
+_RUNS_LATER = 0x20 | 0x80 | 0x200
+"""The flags of generators and coroutines."""
+
+_CONSTANTS = frozenset(("LOAD_CONST", "LOAD_SMALL_INT"))
+_END: Any = dis.Instruction(*[""] * len(dis.Instruction._fields))  # type: ignore[arg-type]  # stands after the last
+
+
+@cached_by_code
+def uses_of(code: types.CodeType) -> Mapping[str, Uses | None]:
+    """Returns the parts of each argument that a function reads, where it names them by constants; None for all of it.
+
+    Names are those of its parameters, those of `*args` and `**kwargs` included.
+    """
+    count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 0x4) + bool(code.co_flags & 0x8)
+    found: dict[str, Uses | None] = dict.fromkeys(code.co_varnames[:count])
+    if not is_on("bytecode") or code.co_flags & _RUNS_LATER or not _ASKS_FOR_LOCALS.isdisjoint(names_in(code)):
+        return found
+    steps = [step for step in dis.get_instructions(code) if step.opname not in ("CACHE", "EXTENDED_ARG", "PRECALL")]
+    found.update({name: {} for name in found if name not in code.co_cellvars})
+    for i, step in enumerate(steps):
+        names = step.argval if isinstance(step.argval, tuple) else (step.argval,)
+        for name in names if "_FAST" in step.opname else ():
+            uses = found.get(name)
+            if uses is not None:
+                is_last = step.opname in _LOADS and names.index(name) == len(names) - 1
+                path = _path_from(steps, i) if is_last else ()
+                found[name] = _with_path(uses, path) if path else None
+    return found
+
+
+def _path_from(steps: list[dis.Instruction], at: int) -> tuple[Step, ...]:
+    """Returns how a function goes on from a local that an instruction loads; nothing if it uses the value itself."""
+    path = []
+    before, is_target = steps[at - 1], steps[at].is_jump_target
+    while True:
+        one, two, three, four = [*steps[at + 1 : at + 5], _END, _END, _END, _END][:4]
+        if _is_key(one) and (two.opname == "BINARY_SUBSCR" or two.argrepr == "[]"):
+            path.append(Step("item", one.argval))
+            at += 2
+        elif one.opname == "LOAD_ATTR" and one.argrepr == one.argval:  # else it is the load of a method
+            path.append(Step("attribute", one.argval))
+            at += 1
+        else:
+            break
+    if one.argval == "get" and one.opname in ("LOAD_METHOD", "LOAD_ATTR") and _is_key(two):
+        called = three if three.opname == "CALL" else four if three.opname in _CONSTANTS else _END
+        if called.opname == "CALL" and called.arg == 1 + (called is four):
+            path.append(Step("get", two.argval))
+    elif one.opname == "CONTAINS_OP" and not path and _is_key(before) and not is_target:
+        path.append(Step("get", before.argval))
+    return tuple(path)
+
+
+def _is_key(step: dis.Instruction) -> bool:
+    return step.opname in _CONSTANTS and type(step.argval) in (str, int)
+
+
+def _with_path(uses: Uses, path: tuple[Step, ...]) -> Uses:
+    """Adds a part to those that are read."""
+    inside = uses
+    for step in path[:-1]:
+        if inside.setdefault(step, {}) is None:
+            return uses
+        inside = inside[step]
+    inside[path[-1]] = None
+    return uses
 
 
 def is_raise_statement(code: types.CodeType, offset: int) -> bool:

@@ -9,6 +9,7 @@ import itertools
 import types
 import weakref
 from collections.abc import Callable, Collection, Hashable
+from contextlib import suppress
 from os import PathLike
 from typing import Any, Generic, Literal, ParamSpec, TypeVar
 
@@ -38,6 +39,7 @@ from subclass_aot.runtime import (
     ValueHistory,
 )
 from subclass_aot.saved import SavedFile, write_file
+from subclass_aot.signature import JointSignature
 from subclass_aot.sizes import DynamicPolicy, DynamicSizes
 from subclass_aot.specializations import Specialization, Specializations, kind_of
 from subclass_aot.stages import Stages, noted_stages, text_of
@@ -52,6 +54,7 @@ from subclass_aot.trace import (
     specialize,
     trace_arguments,
 )
+from subclass_aot.used_arguments import Given, UsedArguments
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -161,7 +164,7 @@ _COMPARED = 4
 """Of how many specializations, those used last, the numbers are compared with those of a new call."""
 
 _Call = tuple[tuple[Any, ...], dict[str, Any], list[Any] | None, optree.PyTreeSpec | None, Modes]
-"""The arguments of a call, as they came and, where that is wanted, flattened, and the modes of torch."""
+"""What the function reads of the arguments of a call, the same flattened, where that is wanted, and modes of torch."""
 _Tried = dict[Specialization, OtherValue]
 
 
@@ -187,6 +190,8 @@ class CompiledFunction(Generic[_P, _R]):
         self._has_failed = False
         self._has_told_of_value = False
         self._changing = ChangingNumbers()
+        self._used: UsedArguments | None = None  # what the function reads of its arguments, if not all of them
+        self._is_used_known = False
         self._restored: Restored | None = None  # what a file has, if it comes from one
         self._with_grad = Gradients.NONE  # of which inputs the function was seen to read or change the `.grad`
         functools.update_wrapper(self, fn, updated=())
@@ -206,22 +211,37 @@ class CompiledFunction(Generic[_P, _R]):
         leaves: list[Any] | None = None
         treespec: optree.PyTreeSpec | None = None
         tried: _Tried = {}
+        positional: Any = args
+        keywords: Any = kwargs
         if latest is not None:
             entry = latest.entry
-            if not entry.takes_arguments:
-                leaves, treespec = flatten((args, kwargs))
+            if not entry.is_flat:
+                if self._used is not None:
+                    positional, keywords = self._used.parts_of((args, kwargs))
+                if not entry.takes_arguments:
+                    leaves, treespec = flatten((positional, keywords))
             try:
-                result: _R = entry.call(args, kwargs, leaves, treespec, modes)
+                result: _R = entry.call(positional, keywords, leaves, treespec, modes)
             except OtherValue as other:
                 tried = {latest: other.with_traceback(None)}  # which would hold this frame
             else:
                 if result is not MISS:
                     return result
-        return self._call_another((args, kwargs, leaves, treespec, modes), tried)
+        return self._call_another((positional, keywords, leaves, treespec, modes), (args, kwargs), tried)
 
-    def _call_another(self, call: _Call, tried: _Tried) -> _R:
-        """Runs a call that the signature used last does not fit, or fits but for values that it reads."""
+    def _call_another(self, call: _Call, given: Given, tried: _Tried) -> _R:
+        """Runs a call that the signature used last does not fit, or fits but for values that it reads.
+
+        Args:
+            call: The call.
+            given: Its arguments.
+            tried: What fits but for values that it reads, and what it found.
+        """
         args, kwargs, leaves, treespec, modes = call
+        if (leaves is None or not self._is_used_known) and not all(
+            map(isinstance, (*args, *kwargs.values()), itertools.repeat(torch.Tensor))
+        ):
+            (args, kwargs), leaves, treespec = self._read_of(given), None, None
         if not tried:
             key = self._specializations.lookup_key([*args, *kwargs.values()] if leaves is None else leaves, modes)
             for specialization in self._specializations.others(key):
@@ -237,27 +257,46 @@ class CompiledFunction(Generic[_P, _R]):
                     self._specializations.use(specialization, key)
                     return result
         if not tried and (is_tracing() or torch.compiler.is_exporting()):  # what happens is another's business
-            return self.fn(*args, **kwargs)
+            return self.fn(*given[0], **given[1])
         if not tried and _torch.dispatch.inside_transform():
-            return self._in_transform(*args, **kwargs)
+            return self._in_transform(*given[0], **given[1])
         if leaves is None:
             leaves, treespec = flatten((args, kwargs))
         if not tried and (_torch.switches.mode_of_fake_tensors() is not None or _are_of_another_tracer(leaves)):
-            return self.fn(*args, **kwargs)
-        return self._compile_and_run((args, kwargs, leaves, treespec, modes), tried)
+            return self.fn(*given[0], **given[1])
+        return self._compile_and_run((args, kwargs, leaves, treespec, modes), given, tried)
 
-    def _compile_and_run(self, call: _Call, tried: _Tried) -> _R:
+    def _read_of(self, given: Given) -> Given:
+        """Returns what the function reads of arguments that are more than tensors."""
+        if not self._is_used_known:
+            used = UsedArguments.of(self.fn)
+            if used is None:
+                self._is_used_known = True
+                return given
+            read = used.parts_of(given)
+            of_all = [*zip(read[0], given[0], strict=False), *((x, given[1][name]) for name, x in read[1].items())]
+            if list(map(len, read)) == list(map(len, given)) and all(x is y for x, y in of_all):
+                return given  # it costs time at each call, so it waits until it makes a difference
+            self._used, self._is_used_known = used, True
+        return given if self._used is None else self._used.parts_of(given)
+
+    def _flattened_call(self, given: Given, modes: Modes) -> _Call:
+        """Returns a call by its arguments."""
+        args, kwargs = self._read_of(given)
+        return args, kwargs, *flatten((args, kwargs)), modes
+
+    def _compile_and_run(self, call: _Call, given: Given, tried: _Tried) -> _R:
         """Runs a call that nothing fits which is compiled by now."""
         made: set[Specialization] = set()
         while True:
             known, why = {*self._specializations}, None
             try:
-                specialization = self._compiled_for(call, tried, made)
+                specialization = self._compiled_for(call, given, tried, made)
             except RunsItself as reason:
                 reason.forget()
                 why = str(reason) if self._is_warned_of(reason) else ""
             if why is not None:  # and no more of `reason`, which would be the context of what the function raises
-                return self._as_in_eager_mode(why, *call[0], **call[1])
+                return self._as_in_eager_mode(why, *given[0], **given[1])
             made |= {specialization} - known
             try:
                 result = specialization.entry.call(*call)
@@ -269,8 +308,7 @@ class CompiledFunction(Generic[_P, _R]):
                     if len(known) >= self._options.cache_limit and self._options.dynamic is not False:
                         self._warn_of_one_value()
                     return found
-            leaves, treespec = flatten((call[0], call[1]))
-            call = call[0], call[1], leaves, treespec, call[4]
+            call = self._flattened_call(given, call[4])
 
     def _warn_of_one_value(self) -> None:
         """Says once that the function is compiled at each call, if one value is the reason for the latest of them."""
@@ -326,7 +364,7 @@ class CompiledFunction(Generic[_P, _R]):
             CompiledFileError: It has something that a file cannot hold: sizes by data, second derivatives, ...
         """
         with one_at_a_time:  # compilers may be run
-            write_file(path, self.fn, self._options, [*self._specializations])
+            write_file(path, self.fn, self._options, [*self._specializations], self._used)
 
     def explain(self) -> str:
         """Returns what was compiled, for whom and why: signatures, leaves, graphs, writes, recompiles."""
@@ -366,20 +404,23 @@ class CompiledFunction(Generic[_P, _R]):
             args: The arguments.
             kwargs: The keyword arguments.
         """
-        leaves, treespec = flatten((args, kwargs))
+        given = args, kwargs
         try:
-            return self._compiled_for((args, kwargs, leaves, treespec, global_state()), {})
+            return self._compiled_for(self._flattened_call(given, global_state()), given, {})
         except RunsItself as reason:
             if reason.error is None:
                 raise
             error = reason.error
         raise error
 
-    def _compiled_for(self, call: _Call, tried: _Tried, made: Collection[Specialization] = ()) -> Specialization:
+    def _compiled_for(
+        self, call: _Call, given: Given, tried: _Tried, made: Collection[Specialization] = ()
+    ) -> Specialization:
         """Returns what is compiled for a call, perhaps by another thread while this one waited for the lock.
 
         Args:
             call: The call.
+            given: Its arguments.
             tried: What fits but for values that it reads, and what it found.
             made: What was compiled for this very call.
         """
@@ -404,14 +445,19 @@ class CompiledFunction(Generic[_P, _R]):
             self._changing.reasons = {}
             begin, build = functools.partial(self._begin, args, kwargs), functools.partial(self._build, tried)
             before = handlers_run()
-            specialization = specialize(begin, build)
-            if specialization.entry.call(*call, check_only=True) is MISS and handlers_run() == before:
-                why = _UNLIKE_ITSELF.format(line=refusing_line(specialization.entry.call, *call))
+            compiled: Specialization | None = None
+            with suppress(_PartsMayChange):
+                compiled = specialize(begin, build)
+            if compiled is None:
+                self._used = None if self._used is None else self._used.without_parts()
+                return self._compiled_for(self._flattened_call(given, modes), given, {}, made)
+            if compiled.entry.call(*call, check_only=True) is MISS and handlers_run() == before:
+                why = _UNLIKE_ITSELF.format(line=refusing_line(compiled.entry.call, *call))
                 if any(map(_torch.plain_subclasses.notes_functions, flatten((args, kwargs))[0])):
                     raise RunsItself(_NOTED.format(name=getattr(self.fn, "__name__", type(self.fn).__name__)))
                 raise TraceError(why)
-            self._specializations.use(specialization)
-            return specialization
+            self._specializations.use(compiled)
+            return compiled
 
     def _stay_numbers(self, tried: _Tried) -> bool:
         """Has numbers of Python stay numbers of which too many values are read; returns whether there are any.
@@ -501,6 +547,8 @@ class CompiledFunction(Generic[_P, _R]):
             if not is_of_function(error):
                 raise
             raise RunsItself.since(error, name) from None
+        if self._used is not None and self._used.takes_parts and _changes_objects(arguments, trace.signature):
+            raise _PartsMayChange
         options = self._options  # and not `self`, which nothing that is compiled may hold
         call = self.fn, arguments
         graphs = compile_graphs(name, trace, options, call, lambda fn: CompiledFunction(fn, options))
@@ -531,6 +579,18 @@ class CompiledFunction(Generic[_P, _R]):
         told = functools.partial(self._changing.told, arguments.paths_of_leaves)
         nearest = min(map(told, differences), key=len)
         return "; ".join(nearest) or "the same call as before (its entry was dropped from the cache)"
+
+
+class _PartsMayChange(BaseException):
+    """A function changes objects that may be those of which it was given parts. No `except Exception` catches it."""
+
+
+def _changes_objects(arguments: Arguments, signature: JointSignature) -> bool:
+    """Returns whether a call changes lists, dicts or objects; not so modules and tensors, of which no parts are taken.
+    See Note [Arguments that are not read].
+    """
+    paths = {path for path, _ in arguments.modules}.union(signature.paths)
+    return any(change.path not in paths and change.table.kind not in ("cells", "state") for change in signature.changes)
 
 
 def _are_of_another_tracer(leaves: list[Any]) -> bool:
@@ -566,4 +626,6 @@ def restored(file: SavedFile, fn: Callable[..., Any] | None, options: Options) -
     """
     made: CompiledFunction[..., Any] = CompiledFunction(NoFunction if fn is None else fn, options)
     made._restored = Restored(file, fn, options)
+    made._used = file.used_by(fn)
+    made._is_used_known = fn is None or made._used is not None
     return made

@@ -33,7 +33,7 @@ TRICKS: Final = (
         "bytecode",
         ("bytecode.py",),
         "tells what a small function reads and writes, so that it need not be called each time",
-        "such functions are called each time, and lists of closures count as read",
+        "such functions are called each time, and arguments and lists of closures count as read",
     ),
     Trick(
         "gc.freeze",

@@ -11,6 +11,7 @@ import pytest
 
 from subclass_aot import bytecode
 from subclass_aot.bytecode import (
+    Step,
     attributes_of_global,
     attributes_read,
     is_raise_statement,
@@ -20,6 +21,7 @@ from subclass_aot.bytecode import (
     reads_of,
     stored_globals,
     stores_of,
+    uses_of,
 )
 
 STATE: list[Any] = []
@@ -232,3 +234,86 @@ def test_code_that_has_no_hash() -> None:
 
     odd = stores.__code__.replace(co_consts=(*stores.__code__.co_consts, {}))
     assert list(stored_globals(odd)) == list(stored_globals(stores.__code__)) == ["_stored_here"]
+
+
+def reads_parts(x: Any, s: Any, o: Any) -> Any:
+    return x * s["scale"] + s.get("shift", 0) + o.inner["a"] + o.inner["b"] + o.rows[-1] + s.get("last")
+
+
+def asks_for_a_key(x: Any, s: Any) -> Any:
+    return x if "scale" in s else s["other"]["a"]
+
+
+def reads_it_all(s: Any) -> Any:
+    return s["a"]["b"] + len(s["a"])
+
+
+def unread(x: Any, name: Any, *args: Any, key: Any = None, **kwargs: Any) -> Any:
+    return x + args[0]
+
+
+def stores(x: Any, s: Any, o: Any, t: Any, u: Any, v: Any) -> Any:
+    s["a"] = x
+    t["a"] += 1
+    del u["a"]
+    v = v["a"]
+    o.a = x
+    return v
+
+
+def inside(x: Any, s: Any) -> Any:
+    return (lambda: s["a"])() + x
+
+
+def by_name(x: Any, s: Any) -> Any:
+    return x, s["a"], locals()
+
+
+def later(x: Any, s: Any) -> Any:
+    yield x * s["a"]
+
+
+def calls_methods(x: Any, s: Any, t: Any, u: Any, v: Any) -> Any:
+    return s.items(), t.get(x), u.get("a", x), v["a"].append(x)
+
+
+def either(x: Any, s: Any, t: Any) -> Any:
+    return (s if x else t)["a"], (x if x else "a") in s
+
+
+def sliced(x: Any, s: Any) -> Any:
+    return s[:2], s[x]
+
+
+_ITEM_A, _GET = Step("item", "a"), "get"
+
+
+@pytest.mark.parametrize(
+    "function, expected",
+    [
+        (
+            reads_parts,
+            {
+                "x": None,
+                "s": {Step("item", "scale"): None, Step(_GET, "shift"): None, Step(_GET, "last"): None},
+                "o": {
+                    Step("attribute", "inner"): {_ITEM_A: None, Step("item", "b"): None},
+                    Step("attribute", "rows"): {Step("item", -1): None},
+                },
+            },
+        ),
+        (asks_for_a_key, {"x": None, "s": {Step(_GET, "scale"): None, Step("item", "other"): {_ITEM_A: None}}}),
+        (reads_it_all, {"s": {_ITEM_A: None}}),
+        (unread, {"x": None, "name": {}, "args": {Step("item", 0): None}, "key": {}, "kwargs": {}}),
+        (stores, dict.fromkeys("xsotuv")),
+        (inside, {"x": None, "s": None}),
+        (by_name, {"x": None, "s": None}),
+        (later, {"x": None, "s": None}),
+        (calls_methods, {"x": None, "s": None, "t": None, "u": None, "v": {_ITEM_A: None}}),
+        (either, {"x": None, "s": None, "t": {_ITEM_A: None}}),
+        (sliced, {"x": None, "s": None}),
+    ],
+)
+def test_uses_of_arguments(function: Callable[..., Any], expected: Any) -> None:
+    """The parts that a function names by constants are all that it reads; whatever else it does reads all."""
+    assert uses_of(function.__code__) == expected

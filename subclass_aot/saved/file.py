@@ -26,6 +26,7 @@ from subclass_aot.saved.names import find, name_of
 from subclass_aot.saved.specializations import SavedSpecialization, encode_specialization
 from subclass_aot.signature import JointSignature
 from subclass_aot.specializations import Specialization
+from subclass_aot.used_arguments import UsedArguments
 from subclass_aot.whole_files import write_whole
 
 NOTHING = "nothing was compiled yet: call it first, once for each signature that the file shall have"
@@ -38,7 +39,8 @@ NO_PART = "it has other parts than such a file has"
 NO_ARTIFACTS = "{name} cannot read what it has compiled: {error}"
 
 _PARTS = (
-    "library", "torch", "python", "function", "source", "classes", "options", "specs", "specializations", "artifacts",
+    "library", "torch", "python", "function", "source", "classes", "options", "used", "specs", "specializations",
+    "artifacts",
 )  # fmt: skip
 _PLAIN_OPTIONS = ("dynamic", "cache_limit", "lazy_backward", "values", "values_limit")
 _COMPILERS = ("fw_compiler", "bw_compiler", "inference_compiler", "partition_fn")
@@ -55,6 +57,7 @@ class SavedFile:
         source: The hash of its code.
         classes: The wrapper classes in it, and the hash of the code of each.
         options: What it was compiled with.
+        used: What the function reads of its arguments, if not all of them.
         specializations: What it has for each signature.
         artifacts: What compilers have made of the graphs, by their names and names of theirs.
     """
@@ -65,6 +68,7 @@ class SavedFile:
     source: str
     classes: dict[str, str]
     options: dict[str, Json]
+    used: Json
     specializations: tuple[SavedSpecialization, ...]
     artifacts: dict[str, dict[str, bytes]]
 
@@ -109,6 +113,14 @@ class SavedFile:
                     found[name] = find(written[0])
         return Options(**{**found, **{name: x for name, x in given.items() if x is not None}})
 
+    def used_by(self, fn: Callable[..., Any] | None) -> UsedArguments | None:
+        """Returns what the function reads of its arguments; None if all of them.
+
+        Args:
+            fn: The function, if it is there.
+        """
+        return None if self.used is None else UsedArguments.from_json(self.used, fn)
+
     def load_artifacts(self, options: Options) -> None:
         """Gives compilers what they have made of the graphs in another process. It is theirs, and may be code.
 
@@ -135,7 +147,11 @@ def versions() -> dict[str, str]:
 
 
 def write_file(
-    path: str | PathLike[str], fn: Callable[..., Any], options: Options, specializations: Sequence[Specialization]
+    path: str | PathLike[str],
+    fn: Callable[..., Any],
+    options: Options,
+    specializations: Sequence[Specialization],
+    used: UsedArguments | None = None,
 ) -> None:
     """Writes what was compiled of a function.
 
@@ -144,6 +160,7 @@ def write_file(
         fn: The function.
         options: What it was compiled with.
         specializations: What was compiled, in the order in which a reader tries it.
+        used: What the function reads of its arguments, if not all of them.
 
     Raises:
         CompiledFileError: There is something that a file cannot hold.
@@ -165,6 +182,7 @@ def write_file(
         "source": source_of(fn),
         "classes": classes,
         "options": written_options,
+        "used": None if used is None else used.as_json(),
         "specs": encoder.specs,
         "specializations": written,
         "artifacts": {
@@ -213,7 +231,7 @@ def read_file(path: str | PathLike[str]) -> SavedFile:
     versions = {name: document[name] for name in _PARTS[:3]}
     return SavedFile(
         fspath(path), versions, document["function"], document["source"], document["classes"], document["options"],
-        tuple(found), artifacts,
+        document["used"], tuple(found), artifacts,
     )  # fmt: skip
 
 

@@ -35,7 +35,7 @@ def disagreement(draw: random.Random, passed: bool, held: bool, asks: bool) -> s
         return (getattr(passed, "other", 1), box, x * 2)[2] if asks else (box, x * 2)[1]
 
     def of(x: Any, passed: Any) -> Any:
-        return (box, x * 2)[1]
+        return (passed, box, x * 2)[2]
 
     compiled, x = aot_compile(fn if asks else of, dynamic=False), torch.ones(2)
     try:
