@@ -6,7 +6,7 @@ All other structures are compared by optree. A long list or dict of plain values
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import optree
@@ -90,39 +90,69 @@ class _Writer:
         cls = spec.type
         if not is_known:
             self.source.refuse_if(f"type({name}) is not {self.source.const(cls, cls.__name__)}")
-        if self._is_long_table(spec):
-            return self._table(name, spec)
+        plain = self._plain_children(spec)
+        if _LONG < len(plain) == spec.num_children:
+            self._table(name, spec)
+            return
         keys, children = list(spec.entries()), spec.children()
         if cls is dict:
-            same = f"[*{name}] != {self.source.const(keys, 'keys')}" if keys else name
-            self.source.refuse_if(same)
+            self.source.refuse_if(f"[*{name}] != {self.source.const(keys, 'keys')}" if keys else name)
         else:
             self.source.refuse_if(f"len({name}) != {len(keys)}")
+        values = f"{name}.values()" if cls is dict else name
+        if len(plain) > _LONG:
+            self._mixed(name, values, children, plain)
+            return
         names = [self.source.fresh(f"{name}_{key}") for key in keys]
         if names:
-            values = f"{name}.values()" if cls is dict else name
             self.source.line(f"({', '.join(names)},) = {values}")
         for part, child in zip(names, children, strict=True):
             self.node(part, child)
 
-    def _is_long_table(self, spec: optree.PyTreeSpec) -> bool:
-        if spec.num_children <= _LONG or spec.num_leaves != spec.num_children or spec.num_nodes != spec.num_leaves + 1:
-            return False
-        return all(map(_is_atom, self._nodes(spec)))
-
-    def _nodes(self, spec: optree.PyTreeSpec) -> Iterator[nodes.Node | None]:
-        """Yields the notes of the walk on the leaves that come next."""
-        found = self.arguments.objects.leaves
-        return (found.get(i) for i in range(self.count, self.count + spec.num_leaves))
+    def _plain_children(self, spec: optree.PyTreeSpec) -> dict[int, object]:
+        """Returns the plain values among the children that come next, by their numbers."""
+        found, position = {}, self.count
+        for i, child in enumerate(spec.children() if spec.num_children > _LONG else ()):
+            if child.type is None and _is_atom(self.arguments.objects.leaves.get(position)):
+                found[i] = self.arguments.leaves[position]
+            position += child.num_leaves
+        return found
 
     def _table(self, name: str, spec: optree.PyTreeSpec) -> None:
         """Compares a long table of plain values as a whole."""
-        positions = range(self.count, self.count + spec.num_leaves)
+        keys, positions = list(spec.entries()), range(self.count, self.count + spec.num_leaves)
         values = [self.arguments.leaves[i] for i in positions]
-        self.objects.plain_table(name, list(spec.entries()) if spec.type is dict else None, values)
+        self.objects.plain_table(name, keys if spec.type is dict else None, values)
         self.listed.append(f"*{name}.values()" if spec.type is dict else f"*{name}")
         self.compared.update(positions)
         self.count += spec.num_leaves
+
+    def _mixed(
+        self, name: str, values: str, children: Sequence[optree.PyTreeSpec], plain: Mapping[int, object]
+    ) -> None:
+        """Compares the plain values of a long table at once, and takes apart what else is in it.
+
+        Args:
+            name: The local.
+            values: The expression of what is in it.
+            children: The structure of that.
+            plain: The plain values, by their numbers.
+        """
+        local = self.source.fresh(f"{name}_values")
+        self.source.line(f"{local} = [*{values}]")
+        others = {i: self.source.fresh(f"{name}_{i}") for i in range(len(children)) if i not in plain}
+        for i, part in others.items():
+            self.source.line(f"{part}, {local}[{i}] = {local}[{i}], None")
+        self.objects.plain_table(local, None, [plain.get(i) for i in range(len(children))])
+        for i, child in enumerate(children):
+            if i in others:
+                self.node(others[i], child)
+                continue
+            if i == 0 or i - 1 in others:
+                end = next((j for j in others if j > i), len(children))
+                self.listed.append(f"*{local}[{i}:{end}]")
+            self.compared.add(self.count)
+            self.count += 1
 
 
 def _is_atom(node: nodes.Node | None) -> bool:

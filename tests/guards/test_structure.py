@@ -36,7 +36,9 @@ ARGUMENTS: list[Any] = [
     (X, tuple(MANY.values())), (X, {**MANY, "more": 1}), (X, {**MANY, "k3": X}), (X, dict(reversed(MANY.items()))),
     (X, Own(MANY)), (X, {**MANY, "k3": [3]}), (X, [0.0] * 20), (X, [-0.0] * 20), (X, [float("nan")] * 20),
     (X, [0] * 20), ({"a": {"b": (X, [Y, "t"])}},), ({"a": {"b": (X, [Y, "u"])}},), ({"a": {"b": (X, [Y])}},),
-    (torch.nn.Linear(3, 3), X),
+    (torch.nn.Linear(3, 3), X), (X, {**MANY, "k0": X, "k9": [Y, 1], "k39": Y}), (X, {**MANY, "k0": X, "k9": [Y, 2]}),
+    (X, {**MANY, "k0": X, "k9": [Y, 1], "k39": Y, "k3": 4}), (X, [X, *MANY.values(), Y]), (X, [Y, X, *MANY.values()]),
+    (X, [X, *MANY.values(), None]), (X, [None, *MANY.values(), Y]), (X, (X, *MANY.values(), Y)),
 ]  # fmt: skip
 
 
@@ -94,6 +96,21 @@ def test_a_long_table_that_changes_in_place() -> None:
     for number in (3, 4, 3, 7, 8):
         table["k3"] = number
         assert compiled(X, table).equal(X * sum(table.values()))
+
+
+def test_a_long_table_of_other_things_beside() -> None:
+    """Tensors and lists in it are found, and values between them are compared."""
+
+    def program(x: Any, table: Any) -> Any:
+        return sum(x for x in table.values() if not isinstance(x, list)) + table["k9"][0]
+
+    compiled = sa.aot_compile(program, fw_compiler="eager")
+    for i in range(2, 5):
+        table = {**MANY, "k0": X * i, "k9": [Y * i, "a"], "k39": Y}
+        assert compiled(X, table).equal(program(X, table))
+    assert compiled.recompiles == []
+    table["k20"] = 7
+    assert compiled(X, table).equal(program(X, table)) and len(compiled.recompiles) == 1
 
 
 def test_which_structures_are_plain() -> None:
