@@ -76,7 +76,8 @@ def test_all_that_happens_to_inputs() -> None:
     def program(x: Any, y: Any, z: Any, w: Any, parts: Any) -> Any:
         x.t_()
         y.requires_grad_()
-        parts[0].mul_(2)
+        first, _ = parts
+        first.mul_(2)
         return writes_in_backward(w, z) * y
 
     compiled, base = aot_compile(program), torch.ones(4)
