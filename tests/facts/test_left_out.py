@@ -26,10 +26,10 @@ def objects(one: str, other: str, line: str) -> tuple[str, Choices, Choices]:
 
 
 PAIRS: dict[Kind, tuple[str, Choices, Choices]] = {
-    Kind.STRUCTURE: (r"treespec", {"objects": "list"}, {"objects": "deque"}),
+    Kind.STRUCTURE: (r"^type\(args_\d\) is not list$", {"objects": "list"}, {"objects": "deque"}),
     Kind.MODE: (r"^modes ", {}, {"mode": "no grad"}),
     Kind.CLASS: objects("an object of a library", "an object of another class of it", r"^type\(leaves\[2\]\)"),
-    Kind.IDENTITY: objects("a bare object", "another bare object", r"^leaves\[2\] is not args_2$"),
+    Kind.IDENTITY: objects("a bare object", "another bare object", r"^leaves\[2\] is not args_2\w*$"),
     Kind.VALUE: (r"same_constant\(leaves\[4\]", {}, {"number": 2}),
     Kind.CODE: objects("a class", "another class", r"attributes_other is not"),
     Kind.METHOD: objects("a method of a metaclass", "another method of a metaclass", r"_methods\.kept"),
@@ -122,10 +122,10 @@ def test_left_out_of_guards(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 WITHOUT_FACTS = {
-    Kind.CLASS, Kind.IDENTITY, Kind.VALUE, Kind.CODE, Kind.METHOD, Kind.STANDS, Kind.OBJECT, Kind.KEYS, Kind.LIMIT,
-    Kind.SAME,
+    Kind.STRUCTURE, Kind.CLASS, Kind.IDENTITY, Kind.VALUE, Kind.CODE, Kind.METHOD, Kind.STANDS, Kind.OBJECT, Kind.KEYS,
+    Kind.LIMIT, Kind.SAME,
 }  # fmt: skip
-"""The kinds of what guards compare as they go through objects and places. That there are no hooks is no fact."""
+"""The kinds of what guards compare as they go through arguments, objects and places. No hooks are no fact."""
 
 
 @pytest.mark.every_case
