@@ -50,6 +50,9 @@ kernels: Any = None
 leaves: Any = None
 """The code that serves operators on tensors without data before Python is called."""
 
+memory: Any = None
+"""The code that compares the memory of many tensors in one call, and reads their versions."""
+
 products: Any = None
 """The code that has kernels for products with quantized weights, on processors that have what they need."""
 

@@ -26,7 +26,7 @@ __all__ = ["accelerator", "build_accelerator", "build_exact", "put_in_place", "s
 _HOOKS: dict[Part, tuple[str, str]] = {
     "modes": ("read_modes", "Modes"), "recipes": ("make_recipe", "Recipe"), "tables": ("make_table", "Table"),
     "nodes": ("make_node", "Function"), "graphs": ("make_run", "Run"), "kernels": ("kernels", ""),
-    "leaves": ("leaves", ""),
+    "leaves": ("leaves", ""), "memory": ("memory", ""),
 }  # fmt: skip
 """For each part of the accelerator, its place in `hooks`, and the class that goes there; else all of it."""
 

@@ -81,6 +81,17 @@ class Table:
     def __call__(self, values: tuple[Any, ...], *others: Any) -> list[Any] | None:
         """The leaves of the values; None where something is not as it was."""
 
+def are_apart(*tensors: torch.Tensor) -> bool:
+    """Whether no two of them share memory, by the addresses of their storages."""
+
+def are_leaves(leaves: tuple[bool, ...], /, *tensors: torch.Tensor) -> bool:
+    """Whether they are leaves of autograd's graph or not, one by one."""
+
+def next_versions(
+    silent: list[torch.Tensor], counted: list[torch.Tensor], /
+) -> tuple[tuple[torch.Tensor, ...], tuple[int, ...]] | None:
+    """All of them with their versions, those of the latter one higher; None where one is a view or has no version."""
+
 class Function:
     """Does what `torch.autograd.Function.apply` does, for a forward and a backward that autograd need not look into.
 

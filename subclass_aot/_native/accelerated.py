@@ -18,7 +18,7 @@ import torch
 from subclass_aot import hooks
 from subclass_aot._native import background, build, cache
 
-Part = Literal["exact", "modes", "recipes", "tables", "nodes", "graphs", "kernels", "leaves", "products"]
+Part = Literal["exact", "modes", "recipes", "tables", "nodes", "graphs", "kernels", "leaves", "products", "memory"]
 
 PARTS: Final[dict[Part, str]] = {
     "exact": "comparing and setting many Python objects at once",
@@ -30,6 +30,7 @@ PARTS: Final[dict[Part, str]] = {
     "kernels": "serving operators on each inner tensor",
     "leaves": "serving operators on tensors without data",
     "products": "products with weights in eight bits, and dense weights of those in four",
+    "memory": "comparing the memory of many tensors, and counting writes into it",
 }
 """What can run natively. All but the first are parts of the accelerator."""
 

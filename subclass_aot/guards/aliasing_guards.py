@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import assert_never
 
-from subclass_aot import _torch
+from subclass_aot import _torch, hooks
 from subclass_aot.aliasing import have_one_history, have_own_histories
 from subclass_aot.codegen import GuardedSource
 from subclass_aot.facts import Fact, Kind
 from subclass_aot.facts import fact as kinds
 
+Listing = Callable[[Sequence[str]], str]
+
+_FEW = 2
+"""Up to how many tensors one comparison for each is as fast as one call."""
+
 
 def refuse_other_relations(
-    source: GuardedSource, facts: Iterable[Fact], tensors: Sequence[str], leaves: Mapping[str, str]
+    source: GuardedSource,
+    facts: Iterable[Fact],
+    tensors: Sequence[str],
+    leaves: Mapping[str, str],
+    listing: Listing = ", ".join,
 ) -> None:
     """Writes those facts of a call that `relations_of` lists; the others are compared where something is read.
 
@@ -23,8 +32,14 @@ def refuse_other_relations(
         facts: The facts.
         tensors: The expressions of values, then of views.
         leaves: Those of their leaves in order, each by the position of its tensor and the path from there.
+        listing: Lists several of these with commas between.
     """
     ordered = list(leaves.values())
+    facts = list(facts)
+    of_autograd = [fact for fact in facts if fact.kind is Kind.LEAF]
+    if hooks.memory is not None and len(of_autograd) > _FEW:
+        facts = [fact for fact in facts if fact.kind is not Kind.LEAF]
+        _refuse_other_leaves(source, of_autograd, tensors, listing)
     histories: dict[str, list[kinds.History]] = {}
     for fact in facts:
         value = fact.value
@@ -37,7 +52,7 @@ def refuse_other_relations(
                 source.refuse_if(f"{rules}({tensors[int(fact.within)]}) != {source.const(value[0], 'rules')}")
             case Kind.STORAGE:
                 assert isinstance(value, kinds.Storages)
-                _refuse_other_storages(source, value, ordered)
+                _refuse_other_storages(source, value, ordered, listing)
             case Kind.DATA:
                 assert isinstance(value, kinds.Constant)
                 source.refuse_if(f"{ordered[int(fact.within)]}.tolist() != {source.const(value.value, 'values')}")
@@ -82,11 +97,25 @@ def _refuse_other_histories(source: GuardedSource, together: Sequence[kinds.Hist
         )
 
 
-def _refuse_other_storages(source: GuardedSource, storages: kinds.Storages, leaves: Sequence[str]) -> None:
+def _refuse_other_leaves(
+    source: GuardedSource, facts: Sequence[Fact], tensors: Sequence[str], listing: Listing
+) -> None:
+    """Compares which tensors are leaves of autograd's graph, in one call."""
+    are = source.const(tuple([fact.value for fact in facts]), "leaves_then")
+    names = listing([tensors[int(fact.within)] for fact in facts])
+    source.refuse_if(f"not {source.const(hooks.memory.are_leaves, 'are_leaves')}({are}, {names})")
+
+
+def _refuse_other_storages(
+    source: GuardedSource, storages: kinds.Storages, leaves: Sequence[str], listing: Listing
+) -> None:
     for first, *others in storages.together:
         for other in others:
             source.refuse_if(f"{_pointer(leaves[other])} != {_pointer(leaves[first])}")
-    if len(storages.apart) > 1:
+    if len(storages.apart) > 1 and hooks.memory is not None:
+        names = listing([leaves[number] for number in storages.apart])
+        source.refuse_if(f"not {source.const(hooks.memory.are_apart, 'are_apart')}({names})")
+    elif len(storages.apart) > 1:
         pointers = ", ".join(_pointer(leaves[number]) for number in storages.apart)
         source.refuse_if(f"len({{{pointers}}}) != {len(storages.apart)}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import linecache
 import math
+import operator
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, MutableSet, Sequence
@@ -162,8 +163,9 @@ class _GuardWriter:
         else:
             refuse_other_modules(source, self.arguments.objects.modules, options.facts)
         rest = set(everything) - kept
-        places = self.arguments.placed
-        if not hooks.one_call_pays or any(isinstance(p, HeldPlace) and p.pinned and i in rest for p, i in places):
+        known = tensors.objects.tensors
+        places = [place for place, i in self.arguments.placed if i in rest and isinstance(place, HeldPlace)]
+        if not hooks.one_call_pays or any(place.pinned and place.number not in known for place in places):
             tensors.objects.pinned(self.pinned())
         tensors.read(rest)
         tensors.objects.distinct()
@@ -201,7 +203,7 @@ class _GuardWriter:
         slots = IndexMap.of([pattern.meta for pattern in self.patterns]).slots if self.arguments.views else None
         named = zip(slots or self.signature.index_map.slots, leaves, strict=True)
         at = {f"{slot.outer}{''.join(slot.path)}": leaf for slot, leaf in named if slot.dim is None}
-        refuse_other_relations(self.source, rest, values, at)
+        refuse_other_relations(self.source, rest, values, at, self.elements.listing)
 
     def refuse_other_numbers(self) -> None:
         """Compares symbolic sizes with what the trace assumed of them."""
@@ -226,7 +228,8 @@ class _GuardWriter:
         for position in sorted(set(positions) - self.arguments.with_attributes):
             name, value, compared = tensors.locals[position], self.patterns[position].value, asked.get(position)
             cls = type(value)
-            if position in held or (tensors is not self.tensors and compared != ()):  # anything may stand there
+            may_be_anything = position in held or (tensors is not self.tensors and compared != ())
+            if may_be_anything and position not in tensors.tabled:
                 tensors.source.refuse_if(f"type({name}) is not {tensors.source.const(cls, cls.__name__)}")
             if compared == ():
                 continue
@@ -258,6 +261,7 @@ class _GuardWriter:
         """
         doc = "What is read once and not at each call, or None if it does not fit."
         once = self.reading(GuardedSource("read", "leaves", doc, (None, "None")))
+        once.objects.gradients = []
         refuse_other_modules(once.source, self.arguments.objects.modules, self.facts)
         once.objects.pinned(self.pinned())
         once.read(positions)
@@ -275,6 +279,7 @@ class _GuardWriter:
             wrappers=tuple(wrappers),
             tables=tuple(dict.fromkeys(once.objects.tables)),
             alike=tuple(alike.values()),
+            owners=tuple(name for name, _ in once.objects.gradients),
         )
         listed = ", ".join("(" + "".join(f"{name}, " for name in names) + ")" for names in parts)
         once.source.line(f"return {once.source.const(Found, 'Found')}({listed})")
@@ -308,7 +313,7 @@ class _GuardWriter:
         source.line(f"if not ({' and '.join(same)}): {found} = {kept}.read({leaves_now})")
         source.refuse_if(f"{found} is None")
         names = [source.fresh(hint) for hint in ("kept_values", "kept_leaves", "kept_wrappers")]
-        source.line(f"{', '.join(names)}, _, _ = {found}")
+        source.line(f"{', '.join(names)}, _, _, _ = {found}")
         tensors.objects.distinct_from(f"{found}[4]", alike)
         values, leaves, wrappers = [
             self.elements.of(name, len(part)) for name, part in zip(names, parts[:3], strict=True)
@@ -319,6 +324,32 @@ class _GuardWriter:
         checked = {name: (value, fact) for name, value, fact in once.checked}
         now = zip((*leaves, *wrappers), (*parts.leaves, *parts.wrappers), strict=True)
         tensors.checked = [(new, *checked[old]) for new, old in now if old in checked]
+        self.read_gradients(f"{found}[5]", [number for _, number in once.objects.gradients or ()])
+
+    def read_gradients(self, owners: str, numbers: Sequence[int | None]) -> None:
+        """Reads the `.grad` of tensors that are kept; compares those that are not there, or stand elsewhere, too.
+
+        Args:
+            owners: The expression of these tensors.
+            numbers: The number of each gradient among the tensors of the call; None where there is none.
+        """
+        if not numbers:
+            return
+        source, tensors = self.source, self.tensors
+        local = source.fresh("gradients")
+        source.line(f"{local} = [*map({source.const(operator.attrgetter('grad'), 'gradient')}, {owners})]")
+        names = self.elements.of(local, len(numbers))
+        absent = [name for name, number in zip(names, numbers, strict=True) if number is None]
+        if absent:
+            classes = source.const((type(None),) * len(absent), "absent")
+            same = source.const(hooks.are_exactly, "are_exactly")
+            source.refuse_if(f"not {same}({classes}, {self.elements.listing(absent)})")
+        for name, number in zip(names, numbers, strict=True):
+            if number is not None:
+                kept = tensors.locals.get(self.arguments.held_at[number])
+                if kept is not None:
+                    source.refuse_if(f"{name} is not {kept}")
+                tensors.objects.tensors[number] = name
 
 
 def _refuse_other_classes(tensors: TensorGuards, elements: Elements) -> None:

@@ -8,7 +8,8 @@ later call compares these with what they hold now, by identity, in one call of a
 object, everything is read and checked anew: after an assignment to an attribute, a new state dict, `.data = ...` on a
 wrapper of this library, a move to another device, a hook. A write *into* a tensor needs no reading, since the leaf is
 the same object. The metadata of each tensor, and whether it requires grad, is not a matter of identity: that is
-compared at each call, for all tensors together.
+compared at each call, for all tensors together. So are gradients: a step of training has others than the one before,
+and a guard that kept them would keep their memory while new ones are computed.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class Found(NamedTuple):
         wrappers: The wrappers among them and inside them.
         tables: Tables of other objects, as `same_items` compares them.
         alike: Objects from which arguments must differ.
+        owners: Tensors whose `.grad` is read at each call.
     """
 
     values: tuple[Any, ...]
@@ -43,12 +45,13 @@ class Found(NamedTuple):
     wrappers: tuple[Any, ...]
     tables: tuple[Any, ...]
     alike: tuple[Any, ...]
+    owners: tuple[Any, ...]
 
 
 Read = Callable[[list[Any]], Found | None]
 """From the flattened arguments to what is kept; None if it does not fit."""
 
-_NOTHING: tuple[tuple[Any, ...], Found] = (({}, ("anything",)), Found((), (), (), (), ()))
+_NOTHING: tuple[tuple[Any, ...], Found] = (({}, ("anything",)), Found((), (), (), (), (), ()))
 """Equal to nothing that `same_items` finds, so that everything is read."""
 
 
@@ -101,7 +104,8 @@ def positions_to_keep(arguments: Arguments, metas: Sequence[ValueMeta]) -> set[i
     in_arguments: set[int] = set()
     in_objects: set[int] = set()  # of arguments, and states of generators: those are read at each call
     in_modules: set[int] = set()
-    for place, position in arguments.placed:
+    gradients, extras = arguments.objects.gradients, arguments.extras
+    for number, (place, position) in enumerate(arguments.placed):
         match place:
             case ArgumentPlace():
                 in_arguments.add(position)
@@ -109,6 +113,9 @@ def positions_to_keep(arguments: Arguments, metas: Sequence[ValueMeta]) -> set[i
                 in_objects.add(position)
             case HeldPlace() if arguments.objects.tensors[place.number].of_generator:
                 in_objects.add(position)
+            case HeldPlace() if place.number in gradients:  # read at each call; it may stand elsewhere, too
+                if number in extras:
+                    in_objects.add(position)
             case HeldPlace() | ModulePlace():
                 in_modules.add(position)
     # What an argument brings may be another tensor at each call; a mark says that it mostly is not.

@@ -105,8 +105,9 @@ class TensorGuards:
     def read(self, positions: set[int]) -> None:
         """Reads the values at `positions`, down to the leaves; places that held one tensor must do so again."""
         extras = self.arguments.extras
+        left_out = set() if self.objects.gradients is None else self.arguments.objects.gradients
         for number, (place, position) in enumerate(self.arguments.placed):
-            if position not in positions:
+            if position not in positions or isinstance(place, HeldPlace) and place.number in left_out:
                 continue
             text = self._place(place)
             if position in self.locals:

@@ -62,6 +62,8 @@ class ObjectGuards:
     Attributes:
         tensors: The locals of the tensors that objects hold, by their numbers.
         tables: Expressions of what `same_items` can compare, so that an unchanged table need not be read again.
+        gradients: If not None, gets the tensors whose `.grad` is left out, each with the number of that, or None.
+            Another step of training has other gradients, and who kept one would keep its memory.
     """
 
     # More than ten attributes, parts of one state: what is compared, where it is written, and what was met.
@@ -75,6 +77,7 @@ class ObjectGuards:
         self.source = source
         self.tensors: dict[int, str] = {}
         self.tables: list[str] = []
+        self.gradients: list[tuple[str, int | None]] | None = None
         self._locals: dict[int, str] = {}
 
     def leaves(self, compared: Collection[int] = ()) -> None:
@@ -259,6 +262,10 @@ class ObjectGuards:
         if holder.only_grows or not self.matters(holder):
             return
         for table, entries in holder.tables:
+            if self.gradients is not None and table.kind == "grad" and holder.value.is_leaf:
+                ((_, node),) = entries
+                self.gradients.append((name, node.number if isinstance(node, TensorAt) else None))
+                continue
             self.tables.append(f"*{self.source.const(table.watched, 'watched')}({name})")
             self.table(name, holder, table, entries)
 

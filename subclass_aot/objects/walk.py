@@ -141,6 +141,13 @@ class Objects:
         """Modules that were found, with their paths."""
         return [(h.path, h.value) for h in self.holders if isinstance(h.value, torch.nn.Module)]
 
+    @property
+    def gradients(self) -> set[int]:
+        """The numbers of tensors that are the `.grad` of a leaf of autograd's graph."""
+        of_leaves = (h for h in self.holders if isinstance(h.value, torch.Tensor) and h.value.is_leaf)
+        tables = (entries for holder in of_leaves for table, entries in holder.tables if table.kind == "grad")
+        return {node.number for entries in tables for _, node in entries if isinstance(node, TensorAt)}
+
     def position_of(self, value: object) -> int | None:
         """Returns where an object stands among the holders."""
         position = self._position.get(id(value))  # the id of what is gone may belong to another object by now

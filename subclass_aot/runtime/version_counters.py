@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import torch
 
-from subclass_aot import _torch
+from subclass_aot import _torch, hooks
 from subclass_aot.aliasing import autograd_base
 from subclass_aot.signature import MetadataMutation
 
@@ -25,6 +25,10 @@ def counters(silent: Sequence[torch.Tensor], counted: Sequence[torch.Tensor]) ->
         counted: Tensors whose version eager moves, once for each time that they are in the list. They come last: some
             may share a counter with silent ones.
     """
+    if hooks.memory is not None:
+        found: Counters | None = hooks.memory.next_versions(silent, counted)
+        if found is not None:
+            return found
     may_share = silent or any(map(torch.Tensor.is_inference, counted))
     if not may_share and len({*map(id, map(autograd_base, counted))}) == len(counted):  # most often, and at each call
         return tuple(counted), tuple([version + 1 for version in map(_torch.autograd.version_of, counted)])

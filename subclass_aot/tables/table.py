@@ -157,7 +157,7 @@ class Table:
                 return (holder if isinstance(holder, list) or type(holder) is set else Table.UNSEEN,)
             case "weakly" | "grad" | "state":
                 return (Table.UNSEEN,)
-            case "items" if isinstance(holder, OrderedDict):  # it has an order of its own
+            case "items" if isinstance(holder, OrderedDict) and len(holder) > 1:  # it has an order of its own
                 return (Table.UNSEEN,)
             case "keys" | "partial":  # they are seen with the items; what it is made of cannot be replaced
                 return ()

@@ -31,8 +31,8 @@ def run(said: str | None, program: str = PARTS, **more: str) -> subprocess.Compl
 @pytest.mark.parametrize(
     "said, parts",
     [
-        (None, ["modes", "recipes", "tables", "nodes", "graphs", "kernels", "leaves", "products"]),
-        ("1", ["modes", "recipes", "tables", "nodes", "graphs", "kernels", "leaves", "products"]),
+        (None, ["modes", "recipes", "tables", "nodes", "graphs", "kernels", "leaves", "products", "memory"]),
+        ("1", ["modes", "recipes", "tables", "nodes", "graphs", "kernels", "leaves", "products", "memory"]),
         ("0", []),
         ("", []),
         ("exact", []),

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from subclass_aot.exact import items_of, same_items
 from subclass_aot.tables import Table
 from tests.interrupting import Alarm, Lines
 
@@ -152,3 +153,15 @@ def test_a_container_is_filled_again_whatever_comes_between(kind: type) -> None:
             Table.refill(holder, [3, 4, 5])
         assert holder in (before, after)
     assert lines.count > 1
+
+
+def test_an_ordered_dict_is_seen_to_be_unchanged_while_it_has_no_order() -> None:
+    table, hooks = Table("items"), OrderedDict[str, int]()
+    for key in ("a", "b"):
+        watched = table.watched(hooks)
+        assert watched == (hooks,)
+        kept = (watched[0], items_of(watched[0]))
+        assert same_items(kept)
+        hooks[key] = 1
+        assert not same_items(kept)
+    assert table.watched(hooks) == (Table.UNSEEN,)

@@ -1,6 +1,7 @@
 // The module: see `_accelerator.pyi` for what it offers, and `../accelerated.py` for who finds it.
 #include "accepted.h"
 #include "kernels.h"
+#include "memory.h"
 #include "modes.h"
 #include "node.h"
 #include "object.h"
@@ -24,6 +25,7 @@ PyMODINIT_FUNC PyInit__accelerator() {
   PyObject* module = PyModule_Create(&definition);
   if (module == nullptr || PyModule_AddFunctions(module, KERNEL_FUNCTIONS) < 0 ||
       PyModule_AddFunctions(module, LEAF_FUNCTIONS) < 0 || PyModule_AddFunctions(module, PRODUCT_FUNCTIONS) < 0 ||
+      PyModule_AddFunctions(module, MEMORY_FUNCTIONS) < 0 ||
       !Callable<Accepted>::add_to(module, "subclass_aot._native.Accepted") || !Function::add_nodes() || !Callable<Function>::add_to(module, "subclass_aot._native.Function") ||
       !Callable<Modes>::add_to(module, "subclass_aot._native.Modes") ||
       !Callable<Recipe>::add_to(module, "subclass_aot._native.Recipe") ||
