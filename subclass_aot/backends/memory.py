@@ -10,6 +10,7 @@ from torch import fx
 
 from subclass_aot import _torch
 from subclass_aot.backends.in_place import BACKWARD_OF, VIEW_OF, WRITING
+from subclass_aot.backends.lists import writing_form
 from subclass_aot.operators import argument_at, effects_of
 from subclass_aot.passes import is_symint
 
@@ -28,6 +29,7 @@ class Memory:
         self.own: set[fx.Node] = set()
         self.whole: set[fx.Node] = set()
         self._towards: dict[fx.Node, fx.Node] = {}  # one node for all that may share memory
+        self._lists: set[fx.Node] = set()  # of new tensors
         for node in nodes:
             self._add(node)
 
@@ -47,9 +49,20 @@ class Memory:
             return
         sources: Iterable[object] = node.all_input_nodes
         own = False
-        if node.target is operator.getitem:
+        takes_list = bool(node.args) and isinstance(node.args[0], list | tuple)
+        form = writing_form(node.target) if takes_list else None
+        if form is not None:
+            sources = ()
+            parts = [user for user in node.users if user.target is operator.getitem]
+            self._lists.update([node] if len(form.written) == 1 else parts)
+        elif node in self._lists:  # one of several
+            sources = ()
+        elif node.target is operator.getitem:
             source: object = node.args[0]
             sources, own = (source,), isinstance(source, fx.Node) and source in self.own
+            if source in self._lists:
+                sources, own = (), True
+                self.whole.add(node)
         elif _torch.operators.is_overload(node.target):
             viewed = [place for place in effects_of(node.target).returns_view_of if place is not None]
             copied = copied_by(node)

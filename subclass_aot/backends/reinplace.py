@@ -13,6 +13,8 @@ splits, if nothing else reads that memory later:
   may be on that of any of its arguments. What the graph returns is read at its end, so results and what is saved for
   backward are safe, and what is kept for an operator that was put off is read there.
 
+A pointwise operator on lists (`_foreach_mul`) does so if it may write over each tensor of its first one.
+
 A part that a pointwise operator computes of itself is computed where it stands: the gates of a recurrent cell.
 
 A pointwise operator writes over its first operand likewise, or over the other of two that may change places: composite
@@ -29,6 +31,7 @@ are the same to the last bit, but that a gradient of -0.0 to which nothing is ad
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, TypeGuard
 
@@ -37,6 +40,7 @@ from torch import fx
 
 from subclass_aot import _torch
 from subclass_aot.backends.in_place import BACKWARD_OF, OVERWRITING, STRIDED, VIEW_OF, WRITING
+from subclass_aot.backends.lists import items_of, writing_form
 from subclass_aot.backends.memory import Memory, copied_by
 from subclass_aot.backends.plan import Call, Plan, look_alike, nodes_in, owner_of
 from subclass_aot.backends.shorter import plain_spec, shorter_call
@@ -80,7 +84,7 @@ class _Planner:
 
     def plan(self) -> Plan:
         for node in self.nodes:
-            if node.op != "call_function" or node in self.put_off:
+            if node.op != "call_function" or node in self.put_off or node in self.same:
                 continue
             if self.index[node] < self.pure:
                 source = self._source_of(node)
@@ -88,6 +92,8 @@ class _Planner:
                     self.same[node] = source
                     continue
                 if _IN_PLACE.get(node.target, _never)(self, node):
+                    continue
+                if node.args and isinstance(node.args[0], list | tuple) and self.each(node):
                     continue
             shorter = shorter_call(node)
             self.steps.append((node, self._call(node) if shorter is None else Call(*shorter)))
@@ -151,17 +157,17 @@ class _Planner:
         seen = [*self.nodes[-1].all_input_nodes, *(node.args[0] for node in self.nodes if node.target in STRIDED)]
         return {self.memory.root(node) for node in seen if isinstance(node, fx.Node)}
 
-    def _is_free(self, node: object, by: fx.Node, *others: object) -> TypeGuard[fx.Node]:
-        """Returns whether `by` may have the memory of `node`, while it reads `others`."""
-        memory = self.memory
+    def _is_free(self, node: object, by: fx.Node, *others: object, like: fx.Node | None = None) -> TypeGuard[fx.Node]:
+        """Returns whether `by` may have the memory of `node` for what it makes (`like`), while it reads `others`."""
+        memory, made = self.memory, like or by
         if not isinstance(node, fx.Node) or node not in memory.own:
             return False
         root = memory.root(node)
         if self.last[root] > self.index[by] or any(memory.root(x) is root for x in nodes_in(others)):
             return False
-        if memory.root(by) not in self.exact:
-            return look_alike(node, by)
-        return node in memory.whole and node.meta.get("spec") is by.meta.get("spec")
+        if memory.root(made) not in self.exact:
+            return look_alike(node, made)
+        return node in memory.whole and node.meta.get("spec") is made.meta.get("spec")
 
     def _take(self, node: fx.Node, source: fx.Node) -> None:
         """Notes that `node` is the tensor that `source` was."""
@@ -266,6 +272,25 @@ class _Planner:
                 self._write(node, order[0], Call(OVERWRITING[node.target], order, dict(node.kwargs)))
                 return True
         return False
+
+    def each(self, node: fx.Node) -> bool:
+        """Plans a pointwise operator on a list as writes into its tensors, if nobody needs these later."""
+        form = writing_form(node.target)
+        if form is None or not form.is_pointwise:
+            return False
+        items, memory = items_of(node, form), self.memory
+        into: Any = node.args[0]
+        if items is None or len(items) < len(into):
+            return False
+        times = Counter(memory.root(x) for x in nodes_in((*node.args, *node.kwargs.values())) if not is_symint(x))
+        for _, index, item in items:
+            x = into[index]
+            if not isinstance(x, fx.Node) or times[memory.root(x)] > 1 or not self._is_free(x, node, like=item):
+                return False
+        self.steps.append((None, Call(form.func, self._call(node).args, dict(node.kwargs))))
+        for _, index, item in items:
+            self._take(item, into[index])
+        return True
 
     def _drop_unread(self, output: fx.Node) -> None:
         """Drops steps that only operators read that do not run."""

@@ -86,7 +86,8 @@ class _Step:
     def written(self) -> set[int]:
         """Returns the places that it writes."""
         given = [self.arguments[position] for position, _ in effects_of(self.func).writes]
-        return {place for kind, value in given for _, place in (value if kind == "list" else [(kind, value)])}
+        given = [part for kind, value in given for part in (value if kind == "list" else [(kind, value)])]
+        return {place for kind, place in given if kind != "constant"}  # an empty list, or None
 
 
 def runs_of(plan: Plan, output: Sequence[object]) -> dict[int, Run]:

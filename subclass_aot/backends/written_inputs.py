@@ -10,6 +10,8 @@ operator, where it makes no difference:
 - what the input held is not read later, and is no result; nor is what it will hold;
 - nothing comes after it that may fail or compare a value, for which nothing may be written before.
 
+An operator on lists (`_foreach_add`, `_fused_adam`) writes all that it is given, with copies of what must stay.
+
 >>> import torch
 >>> import subclass_aot as sa
 >>> def step(weight, gradient):
@@ -26,16 +28,18 @@ from __future__ import annotations
 import operator
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import fx
 
 from subclass_aot import _torch
 from subclass_aot.backends.in_place import OVERWRITING
+from subclass_aot.backends.lists import Writing, items_of, writes_lists, writing_form
 from subclass_aot.backends.memory import Memory
 from subclass_aot.backends.plan import Call, Plan, look_alike, nodes_in, owner_of
 from subclass_aot.backends.shorter import plain_spec
-from subclass_aot.operators import effects_of
+from subclass_aot.operators import argument_at, effects_of
 from subclass_aot.passes import is_symint
 
 _aten = torch.ops.aten
@@ -69,6 +73,7 @@ def _copies_into_input(node: fx.Node, call: Call) -> bool:
 
 
 class _Writes:
+    # More than ten attributes: each is found in one pass over the steps, and all are read in the next.
     def __init__(self, plan: Plan, memory: Memory, output: fx.Node, copies: dict[int, Call]) -> None:
         self.plan, self.memory, self.copies = plan, memory, copies
         self.made = {node: i for i, (node, _) in enumerate(plan.steps) if node is not None}
@@ -76,6 +81,8 @@ class _Writes:
         self.begin = 1 + max((i for i, (_, call) in enumerate(plan.steps) if not _is_sure(call)), default=-1)
         self.results = {self.root(node) for node in output.all_input_nodes}
         self.written = Counter(self.root(call.args[0]) for call in copies.values())
+        self.gone: set[int | None] = set()  # steps
+        self.before: dict[int, list[tuple[fx.Node | None, Call]]] = {}  # what is to stand before a step
         self.last_read: dict[fx.Node, int] = {}
         self.last_touched: dict[fx.Node, int] = {}
         for i, (_, call) in enumerate(plan.steps):
@@ -93,8 +100,17 @@ class _Writes:
 
     def plan_all(self) -> None:
         """Changes the steps."""
-        steps, gone = self.plan.steps, set()
+        steps, gone = self.plan.steps, self.gone
+        sources = {owner_of(copy.args[1], self.plan.same): i for i, copy in self.copies.items()}
+        for i in reversed(range(len(steps))):
+            node, call = steps[i]
+            form = None if node is None else writing_form(call.func)
+            if form is not None and i >= self.begin:
+                assert node is not None
+                self._write_lists(node, i, form, sources)
         for i, copy in self.copies.items():
+            if i in gone:
+                continue
             into, made = copy.args[0], owner_of(copy.args[1], self.plan.same)
             at = self.made.get(made)
             if at is not None and self._may_write(into, made, at, i):
@@ -102,7 +118,75 @@ class _Writes:
                 steps[at] = None, Call(OVERWRITING[call.func], call.args, call.kwargs)
                 self.plan.same[made] = into
                 gone.add(i)
-        steps[:] = [step for i, step in enumerate(steps) if i not in gone]
+        steps[:] = [x for i, step in enumerate(steps) if i not in gone for x in (*self.before.get(i, ()), step)]
+
+    def _write_lists(self, node: fx.Node, at: int, form: Writing, sources: dict[fx.Node, int]) -> None:
+        """Has an operator on lists write the tensors that it is given, and copies of those that must stay.
+
+        Args:
+            node: What it returns.
+            at: Its step.
+            form: Its form that writes.
+            sources: By what is copied into an input, the step that does so. What is written there is gone from it.
+        """
+        call, items = self.plan.steps[at][1], items_of(node, form)
+        if items is None:
+            return
+        times = Counter(self.root(x) for x in nodes_in((*call.args, *call.kwargs.values())) if not is_symint(x))
+        results = {item[:2]: item.node for item in items}
+        lists: list[list[Any]] = []
+        free: list[tuple[fx.Node, Any]] = []
+        stay: list[tuple[fx.Node | None, Call]] = []
+        for number, place in enumerate(form.written):
+            lists.append(list(argument_at(place, call.args, call.kwargs)))
+            for i, x in enumerate(lists[-1]):
+                made = results.get((number, i))
+                if made is None:
+                    lists[-1][i] = Call(_aten.clone.default, (x,))
+                elif times[self.root(x)] == 1 and self._may_hold(x, made, at, sources.get(made)):
+                    free.append((made, x))
+                else:
+                    lists[-1][i] = made
+                    stay.append((made, Call(_aten.clone.default, (x,))))
+        if form.is_pointwise and len(stay) + len(items) > 2 * len(free):
+            return
+        args, kwargs = list(call.args), dict(call.kwargs)
+        for (position, name), listed in zip(form.written, lists, strict=True):
+            if position < len(args):
+                args[position] = listed
+            else:
+                kwargs[name] = listed
+        self.plan.steps[at] = None, Call(form.func, tuple(args), kwargs)
+        self.before[at] = stay
+        read = (x for item in items for x in (item.node, item.node.args[0]) if isinstance(x, fx.Node) and x is not node)
+        self.gone.update(self.made[x] for x in read)
+        for made, x in free:
+            self._hold(x, made, sources)
+
+    def _may_hold(self, x: fx.Node, made: fx.Node, at: int, copy: int | None) -> bool:
+        """Returns whether a tensor may be written by a step that makes another of it, which is copied there later."""
+        root, own = self.root(x), self.root(made)
+        if not look_alike(x, made) or not self.results.isdisjoint((root, own)) or self.last_read.get(root, -1) > at:
+            return False
+        if x.op != "placeholder":
+            return x in self.memory.whole
+        if copy is None or self.copies[copy].args[0] is not x:
+            return False
+        return self.written[root] == 1 and self.last_touched.get(own, -1) <= copy
+
+    def _hold(self, x: fx.Node, made: fx.Node, sources: dict[fx.Node, int]) -> None:
+        """Notes that a tensor is what another was to be."""
+        root, own = self.root(x), self.root(made)
+        self.plan.same[made] = x
+        copy = sources.pop(made, None)
+        if x.op == "placeholder":
+            self.gone.add(copy)
+            return
+        if copy is not None:
+            sources[x] = copy
+        self.taken[self.memory.root(made)] = self.memory.root(x)
+        for last in (self.last_read, self.last_touched):
+            last[root] = max(last.get(root, -1), last.get(own, -1))
 
     def _may_write(self, into: fx.Node, made: fx.Node, at: int, end: int) -> bool:
         """Returns whether a step may write its result into an input, which a later one would copy there."""
@@ -132,7 +216,8 @@ def _numbers_first(plan: Plan) -> None:
             continue
         ends_here = is_symint(node) or bool(node.meta.get("is_check"))
         spec = plain_spec(node)
-        is_small = spec is not None and spec.numel <= 1 and call.func is not _COPY and _is_sure(call)
+        is_small = spec is not None and spec.numel <= 1 or writing_form(call.func) is not None and _has_small(call)
+        is_small = is_small and call.func is not _COPY and _is_sure(call)
         known = all(x.op != "call_function" or x in moved for x in read)
         if (ends_here or is_small) and known and written.isdisjoint(read):
             moved[node] = i
@@ -155,12 +240,20 @@ def _is_sure(call: Call) -> bool:
     func = call.func
     if func is operator.getitem or func is _COPY:
         return True
-    if not _torch.operators.is_overload(func) or func.namespace != "aten":
+    if not _torch.operators.is_overload(func):
         return False
+    if writing_form(func) is not None or writes_lists(func):  # such as come in steps of optimizers
+        return not _may_divide_by_zero(call)
     effects = effects_of(func)
-    if effects.random or effects.data_dependent or _may_divide_by_zero(call):
+    if func.namespace != "aten" or effects.random or effects.data_dependent or _may_divide_by_zero(call):
         return False
     return torch.Tag.pointwise in func.tags or any(place is not None for place in effects.returns_view_of)
+
+
+def _has_small(call: Call) -> bool:
+    """Returns whether an operator is given no tensor of more than one element."""
+    specs = [plain_spec(x) for x in nodes_in((*call.args, *call.kwargs.values())) if not is_symint(x)]
+    return all(spec is not None and spec.numel <= 1 for spec in specs)
 
 
 def _may_divide_by_zero(call: Call) -> bool:

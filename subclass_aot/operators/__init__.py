@@ -5,6 +5,7 @@ from subclass_aot.operators.arithmetic import is_counted as is_counted
 from subclass_aot.operators.kinds import MOVES as MOVES
 from subclass_aot.operators.kinds import OperatorKind as OperatorKind
 from subclass_aot.operators.kinds import kind_of as kind_of
+from subclass_aot.operators.originals import ORIGINALS as ORIGINALS
 from subclass_aot.operators.schema import PHYSICAL as PHYSICAL
 from subclass_aot.operators.schema import Effects as Effects
 from subclass_aot.operators.schema import argument_at as argument_at

@@ -16,8 +16,8 @@ from subclass_aot.backends import one_by_one
 Program = Callable[..., Any]
 
 
-def copies_of(fn: Program, *args: torch.Tensor) -> int:
-    """Compares three calls with eager mode; returns how often the graph that ran last copies into an input."""
+def copies_of(fn: Program, *args: torch.Tensor, versions: bool = True) -> int:
+    """Compares three calls with eager mode, versions too; returns how often the last graph copies into an input."""
     made: list[str] = []
     write = one_by_one.write_graph
 
@@ -32,7 +32,8 @@ def copies_of(fn: Program, *args: torch.Tensor) -> int:
         for _ in range(3):
             results = compiled(*ours), fn(*theirs)
             assert all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))
-            assert [x._version > 0 for x in ours] == [x._version > 0 for x in theirs]
+            if versions:
+                assert [x._version > 0 for x in ours] == [x._version > 0 for x in theirs]
             if isinstance(results[1], torch.Tensor):
                 assert torch.equal(*results)
     return len(re.findall(r"copy_\w*\(", made[-1])) + len(re.findall(r"# .*copy_\.default", made[-1]))
