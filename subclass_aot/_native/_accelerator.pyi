@@ -92,6 +92,9 @@ def next_versions(
 ) -> tuple[tuple[torch.Tensor, ...], tuple[int, ...]] | None:
     """All of them with their versions, those of the latter one higher; None where one is a view or has no version."""
 
+def set_versions(tensors: tuple[torch.Tensor, ...], versions: tuple[int, ...], /) -> None:
+    """Sets the version of each."""
+
 class Function:
     """Does what `torch.autograd.Function.apply` does, for a forward and a backward that autograd need not look into.
 

@@ -73,6 +73,7 @@ BINDINGS: dict[Any, Callable[..., Any]] = {
             "tanh", "tril", "triu", "unsqueeze", "zeros_like",
         )
     },
+    _aten._local_scalar_dense.default: torch.Tensor.item,
     _aten.as_strided_scatter.default: _as_strided_scatter,
     _aten.bitwise_and.Tensor: torch.bitwise_and,
     _aten.gelu.default: torch.nn.functional.gelu,

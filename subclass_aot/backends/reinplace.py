@@ -87,6 +87,8 @@ class _Planner:
             if node.op != "call_function" or node in self.put_off or node in self.same:
                 continue
             if self.index[node] < self.pure:
+                if node.target is _aten._local_scalar_dense.default and self._is_read(node):
+                    continue
                 source = self._source_of(node)
                 if source is not None:
                     self.same[node] = source
@@ -123,6 +125,15 @@ class _Planner:
                 return None
             self.results.add(owner)
         return source
+
+    def _is_read(self, node: fx.Node) -> bool:
+        """Returns whether a value was read before: what is read twice is not written in between."""
+        (tensor,) = node.args
+        assert isinstance(tensor, fx.Node)
+        there = self.views.setdefault((node.target, owner_of(tensor, self.same)), node)
+        if there is not node:
+            self.same[node] = there
+        return there is not node
 
     def _view_there(self, node: fx.Node) -> fx.Node | None:
         """Returns a node that is the same view of the same tensor, also if that was written in the meantime."""

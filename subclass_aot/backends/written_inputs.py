@@ -38,12 +38,15 @@ from subclass_aot.backends.in_place import OVERWRITING
 from subclass_aot.backends.lists import Writing, items_of, writes_lists, writing_form
 from subclass_aot.backends.memory import Memory
 from subclass_aot.backends.plan import Call, Plan, look_alike, nodes_in, owner_of
+from subclass_aot.backends.same_numbers import compute_once
 from subclass_aot.backends.shorter import plain_spec
 from subclass_aot.operators import argument_at, effects_of
 from subclass_aot.passes import is_symint
 
 _aten = torch.ops.aten
 _COPY = _aten.copy_.default
+_MANY = 4
+"""From how many copies on one call for all is faster."""
 _DIVIDING = {
     getattr(_aten, name) for name in ("floor_divide", "remainder", "fmod", "floor_divide_", "remainder_", "fmod_")
 }
@@ -65,6 +68,7 @@ def write_where_they_stand(plan: Plan, nodes: Sequence[fx.Node]) -> None:
     without = {steps[i][0] for i in copies}
     memory = Memory([node for node in nodes if node not in without])  # a copy shares memory with neither of the two
     _Writes(plan, memory, nodes[-1], {i: steps[i][1] for i in copies}).plan_all()
+    compute_once(plan, next((i for i, step in enumerate(steps) if not _only_computes(*step)), len(steps)))
 
 
 def _copies_into_input(node: fx.Node, call: Call) -> bool:
@@ -118,7 +122,22 @@ class _Writes:
                 steps[at] = None, Call(OVERWRITING[call.func], call.args, call.kwargs)
                 self.plan.same[made] = into
                 gone.add(i)
+        self._copy_together()
         steps[:] = [x for i, step in enumerate(steps) if i not in gone for x in (*self.before.get(i, ()), step)]
+
+    def _copy_together(self) -> None:
+        """Makes one call of the copies at the end, if none of them reads what another one writes."""
+        steps, left = self.plan.steps, sorted(self.copies.keys() - self.gone)
+        while left and any(i not in self.gone and i not in self.copies for i in range(left[0], len(steps))):
+            del left[0]
+        copies = [self.copies[i].args for i in left]
+        if len(copies) < _MANY or not all(look_alike(*copy) for copy in copies):
+            return
+        into = Counter(self.root(copy[0]) for copy in copies)
+        if max(into.values()) == 1 and into.keys().isdisjoint(self.root(copy[1]) for copy in copies):
+            lists = tuple([list(tensors) for tensors in zip(*copies, strict=True)])
+            steps[left[-1]] = None, Call(_aten._foreach_copy_.default, lists)
+            self.gone.update(left[:-1])
 
     def _write_lists(self, node: fx.Node, at: int, form: Writing, sources: dict[fx.Node, int]) -> None:
         """Has an operator on lists write the tensors that it is given, and copies of those that must stay.
@@ -248,6 +267,13 @@ def _is_sure(call: Call) -> bool:
     if func.namespace != "aten" or effects.random or effects.data_dependent or _may_divide_by_zero(call):
         return False
     return torch.Tag.pointwise in func.tags or any(place is not None for place in effects.returns_view_of)
+
+
+def _only_computes(node: fx.Node | None, call: Call) -> bool:
+    """Returns whether a step makes something of what there is, compares numbers, and does nothing else."""
+    if node is None or call.func is _COPY:
+        return False
+    return is_symint(node) or bool(node.meta.get("is_check")) or _is_sure(call)
 
 
 def _has_small(call: Call) -> bool:

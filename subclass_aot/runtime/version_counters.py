@@ -44,7 +44,7 @@ def counters(silent: Sequence[torch.Tensor], counted: Sequence[torch.Tensor]) ->
 
 def set_versions(found: Counters) -> None:
     """Sets the versions. Before anything is saved for backward, since autograd notes the versions of what is saved."""
-    _torch.autograd.set_versions(*found)
+    (_torch.autograd if hooks.memory is None else hooks.memory).set_versions(*found)
 
 
 def undo_bump(tensor: torch.Tensor) -> None:

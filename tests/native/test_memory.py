@@ -69,6 +69,14 @@ def test_what_has_no_version(built: ModuleType) -> None:
     assert built.next_versions([], [x]) is None and built.next_versions([], []) == ((), ())
 
 
+def test_versions_are_set(built: ModuleType) -> None:
+    x, y = torch.ones(2), torch.ones(2)
+    built.set_versions((x, y[1:]), (3, 5))
+    assert (x._version, y._version) == (3, 5)
+    with pytest.raises(ValueError, match="not negative"):
+        built.set_versions((x,), (-1,))
+
+
 def test_errors(built: ModuleType) -> None:
     with pytest.raises(TypeError, match="not int"):
         built.are_apart(1)

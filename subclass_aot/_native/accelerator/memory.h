@@ -5,6 +5,8 @@
 #include "common.h"
 #include "seen.h"
 
+#include <torch/csrc/utils/python_numbers.h>
+
 namespace subclass_aot {
 
 // Numbers for so many objects. Nothing that asks for them runs Python meanwhile, so no two calls do at once.
@@ -74,10 +76,29 @@ inline PyObject* next_versions(PyObject*, PyObject* const* args, Py_ssize_t coun
   END_HANDLE_TH_ERRORS
 }
 
+// Sets the versions of tensors, two tuples of one length.
+inline PyObject* set_versions(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  HANDLE_TH_ERRORS
+  TORCH_CHECK_TYPE(
+      count == 2 && PyTuple_CheckExact(args[0]) && PyTuple_CheckExact(args[1]) && PyTuple_GET_SIZE(args[0]) == PyTuple_GET_SIZE(args[1]),
+      "set_versions(tensors, versions) takes two tuples of one length");
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args[0]); i++) {
+    PyObject* given = PyTuple_GET_ITEM(args[0], i);
+    TORCH_CHECK_TYPE(THPVariable_Check(given), "tensors have versions, not ", Py_TYPE(given)->tp_name);
+    int64_t version = THPUtils_unpackLong(PyTuple_GET_ITEM(args[1], i));
+    TORCH_CHECK_VALUE(version >= 0, "a version is not negative");
+    auto counter = torch::autograd::impl::version_counter(tensor_of(given)); // a handle: the tensor has the same counter
+    counter.set_version(version);
+  }
+  Py_RETURN_NONE;
+  END_HANDLE_TH_ERRORS
+}
+
 inline PyMethodDef MEMORY_FUNCTIONS[] = {
     {"are_apart", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(are_apart)), METH_FASTCALL, nullptr},
     {"are_leaves", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(are_leaves)), METH_FASTCALL, nullptr},
     {"next_versions", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(next_versions)), METH_FASTCALL, nullptr},
+    {"set_versions", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(set_versions)), METH_FASTCALL, nullptr},
     {nullptr}};
 
 } // namespace subclass_aot
