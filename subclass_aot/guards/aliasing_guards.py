@@ -35,13 +35,8 @@ def refuse_other_relations(
         listing: Lists several of these with commas between.
     """
     ordered = list(leaves.values())
-    facts = list(facts)
-    of_autograd = [fact for fact in facts if fact.kind is Kind.LEAF]
-    if hooks.memory is not None and len(of_autograd) > _FEW:
-        facts = [fact for fact in facts if fact.kind is not Kind.LEAF]
-        _refuse_other_leaves(source, of_autograd, tensors, listing)
     histories: dict[str, list[kinds.History]] = {}
-    for fact in facts:
+    for fact in _but_many_leaves(source, list(facts), tensors, listing):
         value = fact.value
         match fact.kind:
             case Kind.LEAF:
@@ -97,13 +92,17 @@ def _refuse_other_histories(source: GuardedSource, together: Sequence[kinds.Hist
         )
 
 
-def _refuse_other_leaves(
+def _but_many_leaves(
     source: GuardedSource, facts: Sequence[Fact], tensors: Sequence[str], listing: Listing
-) -> None:
-    """Compares which tensors are leaves of autograd's graph, in one call."""
-    are = source.const(tuple([fact.value for fact in facts]), "leaves_then")
-    names = listing([tensors[int(fact.within)] for fact in facts])
+) -> Sequence[Fact]:
+    """Compares which of many tensors are leaves of autograd's graph, in one call; returns the other facts."""
+    leaves = [fact for fact in facts if fact.kind is Kind.LEAF]
+    if hooks.memory is None or len(leaves) <= _FEW:
+        return facts
+    are = source.const(tuple([fact.value for fact in leaves]), "leaves_then")
+    names = listing([tensors[int(fact.within)] for fact in leaves])
     source.refuse_if(f"not {source.const(hooks.memory.are_leaves, 'are_leaves')}({are}, {names})")
+    return [fact for fact in facts if fact.kind is not Kind.LEAF]
 
 
 def _refuse_other_storages(
