@@ -57,7 +57,7 @@ OF_NUMBERS = (
     "x = x * 2 if {0} > 2 else x - 1", "for _ in range(int({0}) % 3): x = x + 1",
     "x = x + torch.full((3,), {0}).sum()", "x = x * math.sqrt(abs({0}))", "x = x + torch.tensor([{0}, {1}]).sum()",
     "x = x * {{0: 2.0, 1: 3.0}}.get({0}, 4.0)", "x = x * [1.0, 2.0, 3.0][int({0}) % 3]", "x = x + round({0}, 1)",
-    "x = x * min({0}, 3) + max({1}, 0.5)", "x = x + int({0} == {1})", "out.append({0})", "out.append(f'{{{0}}}')",
+    "x = x * min({0}, 3) + max({1}, 0.5)", "x = x + int({0} == {1})", "out.append({0})", "out.append(f\"{{{0}}}\")",
     "out.append(str({0}))", "out.append(-{0})", "out.append(({0}, type({0}).__name__))", "out.append({0} + {1})",
     "out.append(bool({0}))", "out.append(hash({0}))", "out.append(isinstance({0}, int))", "out.append([{0}] * 2)",
     "out.append({{{0}: 1}})", "x = x + hash({0}) % 3", "x = torch.add(x, x, alpha=int({0}))",
