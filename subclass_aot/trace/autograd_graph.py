@@ -231,7 +231,7 @@ class _Functions:
     def _gradients(self) -> dict[int, torch.Tensor]:
         """Returns the gradients of those leaves that have one.
 
-        Each function asks all leaves. So it asks them below the modes and classes of a trace, in 50 ns each.
+        Each function asks all leaves. So it asks them below the modes and classes of a trace, in 0.13 us each.
         """
         get = _GRADIENT.__get__
         with _torch.dispatch.disable_torch_function():
