@@ -57,12 +57,13 @@ def _cells(measured: Measured | None, kind: str) -> list[str]:
 
 
 def superlinear(rows: Rows) -> list[str]:
-    """Returns what is superlinear on our side: by its calls, or by all rounds of its time."""
+    """Returns what is superlinear on our side: by its calls, or by all of two rounds or more of its time."""
     found = []
     for name, sides in rows.items():
         for kind in KINDS:
             times, calls = sides[OURS].exponent(kind), sides[OURS].exponent_of_calls(kind)
-            if (times is not None and times.low > ABOVE) or (calls is not None and calls > ABOVE):
+            is_noise = any(len(rounds) < 2 for rounds in sides[OURS].seconds[kind].values())
+            if (times is not None and times.low > ABOVE and not is_noise) or (calls is not None and calls > ABOVE):
                 found.append(f"{name}, {kind}")
     return found
 

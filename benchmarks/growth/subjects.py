@@ -142,7 +142,7 @@ class Experts(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         shares = self.choose(x).softmax(-1)
-        best, chosen = shares.topk(2, -1)
+        best, chosen = shares.topk(min(2, len(self.experts)), -1)
         mixed = torch.zeros_like(x)
         for i, expert in enumerate(self.experts):
             share = torch.where(chosen == i, best, 0.0).sum(-1, keepdim=True)
