@@ -17,7 +17,8 @@ from subclass_aot.backends.plan import Call, Plan, nodes_in, owner_of
 from subclass_aot.backends.shorter import plain_spec
 from subclass_aot.passes import is_symint
 
-_READ = torch.ops.aten._local_scalar_dense.default
+_aten = torch.ops.aten
+_READ = _aten._local_scalar_dense.default
 _OF_PYTHON = frozenset({"_operator", "math"})
 _FEWEST = 4
 """For how many numbers one call pays."""
@@ -62,7 +63,7 @@ class _Chain:
         self.places[node] = len(self.parts)
 
 
-class _Folded:
+class _ForEach:
     """Computes chains of which all have one key.
 
     Args:
@@ -135,14 +136,14 @@ def compute_once(plan: Plan, count: int) -> None:
         if chain.parts:
             groups.setdefault(chain.key, {})[number] = chain
     calls: list[tuple[fx.Node | None, Call]] = []
-    folded: set[fx.Node] = set()
+    done: set[fx.Node] = set()
     for group in groups.values():
         if len(group) >= _FEWEST:
             inside = {node for chain in group.values() for node in chain.places}
             calls += _call_of(group, _wanted(plan, inside))
-            folded |= inside
+            done |= inside
     if calls:
-        kept = [(node, call) for node, call in parts if node not in folded]
+        kept = [(node, call) for node, call in parts if node not in done]
         plan.steps[:count] = [*before, *calls, *kept, *rest]
 
 
@@ -175,7 +176,7 @@ def _call_of(group: dict[fx.Node, _Chain], wanted: set[fx.Node]) -> list[tuple[f
     """Returns the step that computes chains of one key, and those that take the results apart."""
     first = next(iter(group))
     places = sorted({i for chain in group.values() for node, i in chain.places.items() if i and node in wanted})
-    func = _Folded([chain.parts for chain in group.values()], places)
+    func = _ForEach([chain.parts for chain in group.values()], places)
     made = fx.Node(first.graph, "numbers", "call_function", func, (), {})
     steps: list[tuple[fx.Node | None, Call]] = [(made, Call(func, ([*group],)))]
     for i, chain in enumerate(group.values()):

@@ -19,8 +19,8 @@ COUNT = 6
 def given(monkeypatch: pytest.MonkeyPatch) -> list[list[Any]]:
     """The numbers of each call."""
     found: list[list[Any]] = []
-    call = same_numbers._Folded.__call__
-    monkeypatch.setattr(same_numbers._Folded, "__call__", lambda self, x: (found.append(list(x)), call(self, x))[1])
+    call = same_numbers._ForEach.__call__
+    monkeypatch.setattr(same_numbers._ForEach, "__call__", lambda self, x: (found.append(list(x)), call(self, x))[1])
     return found
 
 
@@ -80,11 +80,11 @@ def test_one_call_for_all(given: list[list[Any]]) -> None:
 
 def test_zeros_of_two_signs_and_what_is_no_number() -> None:
     copysign = same_numbers._Part(math.copysign, (1.0, None), (None, 0))
-    folded = same_numbers._Folded([[copysign]] * 4, [1])
-    assert folded([0.0, -0.0, 2.0, -2.0]) == [1.0, -1.0, 1.0, -1.0]
-    assert folded([-0.0] * 4) == [-1.0] * 4
+    computed = same_numbers._ForEach([[copysign]] * 4, [1])
+    assert computed([0.0, -0.0, 2.0, -2.0]) == [1.0, -1.0, 1.0, -1.0]
+    assert computed([-0.0] * 4) == [-1.0] * 4
     nan = float("nan")
-    assert folded([nan, nan, 1.0, -1.0])[2:] == [1.0, -1.0]
+    assert computed([nan, nan, 1.0, -1.0])[2:] == [1.0, -1.0]
 
 
 def test_what_fails_fails_by_its_own() -> None:
@@ -95,7 +95,7 @@ def test_what_fails_fails_by_its_own() -> None:
 
         return [same_numbers._Part(fail, (None,), (0,))]
 
-    folded = same_numbers._Folded([check("first"), check("second"), check("third")], [])
-    assert folded([1.0, 2.0, 3.0]) == []
+    computed = same_numbers._ForEach([check("first"), check("second"), check("third")], [])
+    assert computed([1.0, 2.0, 3.0]) == []
     with pytest.raises(ValueError, match="third"):
-        folded([1.0, 2.0, 5.0])
+        computed([1.0, 2.0, 5.0])
