@@ -7,6 +7,7 @@ the checks of what was assumed of them.
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -59,7 +60,7 @@ class _Chain:
         given = tuple([self.places[owner_of(x, same)] if isinstance(x, fx.Node) else None for x in call.args])
         args = tuple([None if isinstance(x, fx.Node) else x for x in call.args])
         self.parts.append(_Part(call.func, args, given))
-        self.key += (_name_of(call.func), tuple(map(repr, args)), given)
+        self.key += (_name_of(call.func, given), tuple(map(repr, args)), given)
         self.places[node] = len(self.parts)
 
 
@@ -159,8 +160,10 @@ def _is_check_of_numbers(node: fx.Node) -> bool:
     return bool(node.meta.get("is_check")) and getattr(node.target, "__name__", "") == "check_numbers"
 
 
-def _name_of(func: Callable[..., Any]) -> object:
-    return getattr(func, "__source__", func)
+def _name_of(func: Callable[..., Any], given: Sequence[int | None]) -> object:
+    """Returns what says what a function does; in the text of a check, places stand for its parameters."""
+    text = getattr(func, "__source__", None)
+    return func if text is None else re.sub(r"\bn(\d+)\b", lambda match: f"place {given[int(match[1])]}", text)
 
 
 def _wanted(plan: Plan, inside: set[fx.Node]) -> set[fx.Node]:
