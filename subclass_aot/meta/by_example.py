@@ -11,7 +11,8 @@ it depends on more than on which numbers are the same expression. Everything els
 what is refused) is inferred for the sizes that the call has, without symbols, and there the numbers have to be those of
 the formula. If they are not, or if there is no formula, torch's rule is asked with symbols.
 
-A formula puts no guard, so what it says has to be right for all sizes that its symbols may have.
+What a formula says has to be right for all sizes that its symbols may have. Where that depends on whether a size is at
+least two, or one stride less than another, it asks the solver, which puts a guard if the answer is not known.
 """
 
 from __future__ import annotations
