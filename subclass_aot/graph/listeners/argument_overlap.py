@@ -2,12 +2,13 @@
 
 An operator without a functional variant is refused. Torch's own have one, which reads all before it writes; many of
 their kernels refuse such arguments, and some do not. Which, the kernel says: it is run on small tensors of the same
-sizes and strides.
+sizes and strides. Operators on lists take one tensor after the other: what a tensor shares with one at another place of
+the lists is refused, too.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import optree
 import torch
@@ -46,6 +47,20 @@ _LARGEST = 1 << 22
 """Bytes of memory on which a kernel is tried at the most."""
 
 
+class _Given(NamedTuple):
+    """A tensor that an operator is given.
+
+    Attributes:
+        place: The position and name of the argument.
+        entry: Where it stands in a list; else 0.
+        x: The tensor.
+    """
+
+    place: tuple[int, str]
+    entry: int
+    x: MetaTensor
+
+
 class ArgumentOverlap(GraphListener):
     """Refuses operators that write what another of their arguments shares, where eager mode would refuse or guess.
 
@@ -71,29 +86,38 @@ class ArgumentOverlap(GraphListener):
         result: object,
     ) -> None:
         writes = effects_of(func).writes
-        places = [(i, a.name) for i, a in enumerate(_torch.operators.schema_of(func).arguments)]
-        given = [(p, x) for p in places for x in listed(argument_at(p, args, kwargs)) if isinstance(x, MetaTensor)]
-        for i, (place, target) in enumerate(given):
-            if place not in writes:
-                continue
-            for j, (other, x) in enumerate(given):
-                read_again = x is target and other not in writes and is_whole(func, place) and is_whole(func, other)
-                if (
-                    i == j
-                    or self._memory(x) != self._memory(target)
-                    or read_again
-                    or x.meta_spec.lies_apart(target.meta_spec)
-                ):
+        for together in self._together(func, args, kwargs):
+            for target in together:
+                others = [given for given in together if given is not target] if target.place in writes else ()
+                found = next((given for given in others if self._overlaps(func, target, given)), None)
+                if found is None:
                     continue
-                if not has_no_functional_variant(func):
-                    # Collectives talk to other ranks, and random draws move the generator: they are not tried.
-                    if func.namespace == "aten" and not effects_of(func).draws(args, kwargs):
-                        self._refuse_as_its_kernel(func, args, kwargs)
-                    return
-                if x.meta_spec.solver is not None or target.meta_spec.solver is not None:  # which may know that they do
-                    raise SizesMustBeKnown
-                which = {"written": place[1], "other": other[1], "target": target.meta_spec, "x": x.meta_spec}
-                raise MutationError(_OVERLAP.format(operator=func, line=user_line(), **which))
+                if has_no_functional_variant(func) or _is_of_lists(func) and found.entry != target.entry:
+                    _refuse(func, target, found)
+                # Collectives talk to other ranks, and random draws move the generator: they are not tried.
+                if func.namespace == "aten" and not effects_of(func).draws(args, kwargs):
+                    self._refuse_as_its_kernel(func, args, kwargs)
+                return
+
+    def _together(
+        self, func: _torch.operators.Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> list[list[_Given]]:
+        """Returns the tensors that an operator is given, those together that may share memory."""
+        found: dict[Any, list[_Given]] = {}
+        for i, argument in enumerate(_torch.operators.schema_of(func).arguments):
+            place = i, argument.name
+            for entry, x in enumerate(listed(argument_at(place, args, kwargs))):
+                if isinstance(x, MetaTensor):
+                    found.setdefault(self._memory(x), []).append(_Given(place, entry, x))
+        return [together for together in found.values() if len(together) > 1]
+
+    def _overlaps(self, func: _torch.operators.Operator, target: _Given, given: _Given) -> bool:
+        """Returns whether what an operator writes has elements of another tensor, which it sees change."""
+        is_read_again = given.x is target.x and given.place not in effects_of(func).writes
+        is_whole_again = is_whole(func, target.place) and is_whole(func, given.place)
+        if is_read_again and (is_whole_again or _is_of_lists(func) and given.entry == target.entry):
+            return False
+        return not given.x.meta_spec.lies_apart(target.x.meta_spec)
 
     def _refuse_as_its_kernel(
         self, func: _torch.operators.Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -142,6 +166,25 @@ class ArgumentOverlap(GraphListener):
         """Returns a key that is equal for leaves that may share memory."""
         storage = Storage.of(leaf)
         return self.of_inputs.get(storage, storage)
+
+
+def _is_of_lists(func: _torch.operators.Operator) -> bool:
+    """Returns whether an operator does to each tensor of a list what another one does to a tensor."""
+    return _torch.operators.schema_of(func).name.startswith("aten::_foreach_")
+
+
+def _refuse(func: _torch.operators.Operator, target: _Given, given: _Given) -> NoReturn:
+    """Raises an error that names two tensors.
+
+    Raises:
+        MutationError: Always.
+        SizesMustBeKnown: With numbers for sizes they may lie apart.
+    """
+    one, other = target.x.meta_spec, given.x.meta_spec
+    if given.x is not target.x and (other.solver is not None or one.solver is not None):
+        raise SizesMustBeKnown
+    which = {"written": target.place[1], "other": given.place[1], "target": one, "x": other}
+    raise MutationError(_OVERLAP.format(operator=func, line=user_line(), **which))
 
 
 def _example(spec: Spec) -> Spec:

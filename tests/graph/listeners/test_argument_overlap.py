@@ -105,6 +105,35 @@ def test_what_lies_apart_and_what_is_given_again_to_be_read() -> None:
     assert raw(recorder) == ["mul", "fill", "fill_1", "add_"]
 
 
+ONE_AFTER_THE_OTHER = {
+    "swapped": lambda x, y: torch._foreach_add_([x, y], [y, x]),
+    "one twice": lambda x, y: torch._foreach_add_([x, x, y], 1),
+    "one twice, with others": lambda x, y: torch._foreach_add_([x, x], [y, y]),
+    "views that overlap": lambda x, y: torch._foreach_mul_([x[:2], x[1:]], 2),
+    "another layout": lambda x, y: torch._foreach_copy_([x.t(), y], [y, x]),
+}
+
+
+@pytest.mark.parametrize("program", ONE_AFTER_THE_OTHER.values(), ids=ONE_AFTER_THE_OTHER)
+def test_lists_that_read_what_they_write_elsewhere(program: Any) -> None:
+    """Eager mode takes one tensor after the other, and a graph reads all before it writes."""
+    with pytest.raises(MutationError, match="has elements in the same places"):
+        recorded(program, SQUARE, SQUARE)
+
+
+def test_lists_that_read_what_they_write_at_one_place() -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> None:
+        torch._foreach_add_([x, y], [x, y])
+        torch._foreach_mul_([x[:1], x[1:]], [y, y])
+        torch._foreach_add_([x, y], 1)
+
+    compiled = aot_compile(program)
+    here, there = [[torch.arange(4.0).view(2, 2), torch.ones(2)] for _ in range(2)]
+    compiled(*here)
+    program(*there)
+    assert all(map(torch.equal, here, there))
+
+
 def _out(name: str, *sources: Any) -> Any:
     """Makes a program that computes into its argument what it reads there."""
 
