@@ -74,7 +74,7 @@ class Arrays(GraphListener):
 
     def on_write(self, recorder: Recorder, func: _torch.operators.Operator, leaf: MetaTensor) -> None:
         storage = Storage.of(leaf)
-        if storage.tag in {literal for literal, _ in _made_of_arrays(recorder)}:
+        if getattr(storage.tag, "target", None) is LITERAL and _memory_of_array(recorder, storage.tag.args[0]) is not None:
             raise OnlyInEagerModeError(_SHARED.format(what="the tensor is written", line=user_line()))
         for noted in self._arrays:
             if noted.storage is storage and _is_held(noted):
@@ -113,11 +113,18 @@ def _made_of_arrays(recorder: Recorder) -> list[tuple[fx.Node, int]]:
     """Returns the tensors that a program made of arrays and the like: each as a node, and where its memory begins."""
     found = []
     for node in recorder.graph.find_nodes(op="get_attr"):
-        real = recorder.listeners.real_tensors.constants.get(node.target)
-        if real is not None and has_storage(real) and not real.untyped_storage().resizable():
-            literals = [user for user in node.users if user.target is LITERAL]
-            found += [(literal, real.untyped_storage().data_ptr()) for literal in literals]
+        memory = _memory_of_array(recorder, node)
+        if memory is not None:
+            found += [(user, memory) for user in node.users if user.target is LITERAL]
     return found
+
+
+def _memory_of_array(recorder: Recorder, constant: fx.Node) -> int | None:
+    """Returns where the memory of a constant begins, if that is of an array and the like: no tensor can resize it."""
+    real = recorder.listeners.real_tensors.constants.get(str(constant.target))
+    if real is None or not has_storage(real) or real.untyped_storage().resizable():
+        return None
+    return real.untyped_storage().data_ptr()
 
 
 def _is_part(memory: int, array: Any) -> bool:
