@@ -270,9 +270,11 @@ class _Run:
         self._random = self._start = random
         self._skipped: set[fx.Node] = set()
         self._lost: fx.Node | None = None  # the first that was skipped, and that draws or writes
+        tensors = [x for x in inputs.values() if isinstance(x, torch.Tensor)]
+        self._have_no_data = any(isinstance(x, MetaTensor) or x.is_meta for x in tensors)
 
     def value(self, recorded: Recorded, node: fx.Node) -> Any:
-        if any(isinstance(x, torch.Tensor) and (isinstance(x, MetaTensor) or x.is_meta) for x in self._inputs.values()):
+        if self._have_no_data:
             return None
         if any(communicates(n) for n in recorded.nodes if n not in self._done):
             return None  # it would run once more than on other ranks

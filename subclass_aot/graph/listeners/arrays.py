@@ -74,7 +74,8 @@ class Arrays(GraphListener):
 
     def on_write(self, recorder: Recorder, func: _torch.operators.Operator, leaf: MetaTensor) -> None:
         storage = Storage.of(leaf)
-        if getattr(storage.tag, "target", None) is LITERAL and _memory_of_array(recorder, storage.tag.args[0]) is not None:
+        tag = storage.tag
+        if getattr(tag, "target", None) is LITERAL and _memory_of_array(recorder, tag.args[0]) is not None:
             raise OnlyInEagerModeError(_SHARED.format(what="the tensor is written", line=user_line()))
         for noted in self._arrays:
             if noted.storage is storage and _is_held(noted):

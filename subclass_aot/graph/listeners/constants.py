@@ -43,8 +43,12 @@ def known_value(
     constants: Mapping[str, torch.Tensor],
     written: Collection[fx.Node],
     readable: Mapping[fx.Node, Readable],
+    numbers: dict[fx.Node, torch.Tensor],
 ) -> torch.Tensor | None:
     """Computes the value of a node of a recorded graph, if no input of the graph and no draw has a part in it.
+
+    An operator on a list makes all counters of an optimizer, which are then read one after the other: what was computed
+    for one of them serves the others.
 
     Inputs that are readable count as known, and are noted as read.
 
@@ -57,6 +61,7 @@ def known_value(
         constants: The graph's real tensors, by attribute name.
         written: Nodes whose values were written since they were made.
         readable: Inputs whose values may be part of the signature.
+        numbers: Tensors of one number that are known since the last node was recorded; it gets others.
 
     Returns:
         The tensor, or None where it is not known.
@@ -66,6 +71,8 @@ def known_value(
     """
     if readable:
         _need_known_sizes(node, readable)
+    if node in numbers:
+        return numbers[node].clone()  # a program may write the one that it got
     needed: set[fx.Node] = set()
     todo = [node]
     while todo:
@@ -89,6 +96,7 @@ def known_value(
             else:
                 args, kwargs = fx.map_arg((step.args, step.kwargs), values.__getitem__)
                 values[step] = step.target(*args, **kwargs)  # type: ignore[operator]
+    numbers.update({step: x.clone() for step, x in values.items() if isinstance(x, torch.Tensor) and not x.dim()})
     value: torch.Tensor = values[node]
     return value
 

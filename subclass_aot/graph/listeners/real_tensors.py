@@ -31,6 +31,7 @@ class RealTensors(GraphListener):
         self.read_values: dict[int, Any] = {}
         self._readable: dict[fx.Node, Readable] = {}
         self._stand_ins: dict[int, tuple[torch.Tensor, MetaTensor]] = {}
+        self._numbers: tuple[int, dict[fx.Node, torch.Tensor]] = (0, {})  # known since so many nodes were recorded
 
     def fork(self) -> RealTensors:
         fork = RealTensors()
@@ -41,6 +42,7 @@ class RealTensors(GraphListener):
     def forget(self) -> None:
         self._readable.clear()
         self._stand_ins.clear()
+        self._numbers = 0, {}
 
     def stand_in(self, tensor: torch.Tensor, leaf: MetaTensor) -> None:
         """Registers `leaf` as the traced tensor for the real `tensor` from now on."""
@@ -83,5 +85,8 @@ class RealTensors(GraphListener):
 
     def value_of(self, recorder: Recorder, leaf: MetaTensor) -> torch.Tensor | None:
         """Returns the values of a leaf, if they are known."""
-        node = recorder.node_of(leaf)
-        return known_value(node, recorder.nodes, self.constants, recorder.written_nodes(), self._readable)
+        node, count = recorder.node_of(leaf), len(recorder.nodes)
+        if self._numbers[0] != count:
+            self._numbers = count, {}
+        written = recorder.written_nodes()
+        return known_value(node, recorder.nodes, self.constants, written, self._readable, self._numbers[1])
