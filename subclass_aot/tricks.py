@@ -81,6 +81,12 @@ TRICKS: Final = (
         "replaces `math.sqrt` and `math.log2` in a trace, and gives symbols `divmod`: one compilation serves all sizes",
     ),
     Trick(
+        "symbol nodes",
+        ("_torch/symbol_nodes.py",),
+        "gives nodes behind symbolic numbers another class, which keeps what sympy has computed: torch makes them in "
+        "many places, and none takes a class",
+    ),
+    Trick(
         "numbers",
         ("trace/number_methods.py", "trace/number_domains.py"),
         "gives symbols `__array__`, another `==`, `round` and `float`, and `json` its encoder in Python, in a trace: "

@@ -63,7 +63,7 @@ def methods_are_those_of_numbers(reads: bool) -> Iterator[None]:
             for name in _OF_NAN:
                 setattr(torch.SymFloat, name, _with_nan(name, getattr(torch.SymFloat, name)))
             setattr(torch.SymFloat, "__float__", _read(torch.SymFloat.__float__))  # noqa: B010  # torch has none to see
-            setattr(torch.SymFloat, "__int__", lambda number: int(float(number)))  # noqa: B010
+            setattr(torch.SymFloat, "__int__", _whole(torch.SymFloat.__int__))  # noqa: B010
         torch.SymFloat.__bool__ = _is_not_zero  # type: ignore[method-assign]
         random.Random.seed = _seeded(random.Random.seed)  # type: ignore[method-assign]
         setattr(json.encoder, "c_make_encoder", None)  # noqa: B010  # no public name
@@ -141,6 +141,20 @@ def _read(torchs: Callable[[Any], float]) -> Callable[[Any], float]:
             bool(tensor.signbit())
         bool(tensor.isnan() if math.isnan(value) else tensor == value)
         return float(value)
+
+    return method
+
+
+def _whole(torchs: Callable[[Any], int]) -> Callable[[Any], int]:
+    """Makes `__int__`, which NaN and infinite numbers do not have."""
+
+    def method(number: Any) -> int:
+        value = None if _torch.symbolic.has_example(number) else _torch.symbolic.value_of(number)
+        if value is None or math.isfinite(value) and value:
+            return torchs(number)
+        if not value:  # which the solver would take for zero without a sign
+            bool(_tensor_of(number).trunc() == 0)
+        return 0 if not value else int(float(number))
 
     return method
 
