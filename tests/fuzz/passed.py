@@ -62,7 +62,7 @@ OF_NUMBERS = (
     "out.append(bool({0}))", "out.append(hash({0}))", "out.append(isinstance({0}, int))", "out.append([{0}] * 2)",
     "out.append({{{0}: 1}})", "x = x + hash({0}) % 3", "x = torch.add(x, x, alpha=int({0}))",
     "x = x ** (int({0}) % 3)", "x = x + torch.arange(int({0}) % 5).sum()", "x = x + divmod({0}, 3)[1]",
-    "x = x * ({0} or 1)", "x = x if {0} in (1, 2, 2.5) else x + 1", "out.append({0} is {1})",
+    "x = x * ({0} or 1)", "x = x if {0} in (1, 2, 2.5) else x + 1",
     "x = x.to(torch.float64) * {0}", "x = torch.where(x > {0}, x, {1})", "x = x.new_full((2,), {0}).sum() + x",
     "x = torch.lerp(x, x * 2, float({0}))", "x = torch.nn.functional.dropout(x, min(abs({0}), 1) * 0)",
     "x = x + torch.scalar_tensor({0})", "assert {0} == {0}", "x = x * complex({0}, 0).real", "out.append(int({0}))",
