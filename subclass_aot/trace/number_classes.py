@@ -18,21 +18,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import torch
-
 from subclass_aot import _torch
 from subclass_aot.put_back import PutBack
-from subclass_aot.trace.text import is_of_program
-
-_PLAIN: dict[Any, type] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
+from subclass_aot.trace.text import PLAIN, is_of_program
 
 
 @contextmanager
 def classes_are_those_of_numbers() -> Iterator[None]:
     """Runs the block so that symbolic numbers have the classes of numbers in the user's code."""
-    before = {cls: vars(cls).get("__class__") for cls in _PLAIN}
+    before = {cls: vars(cls).get("__class__") for cls in PLAIN}
     with PutBack(functools.partial(_write, before)):
-        _write({cls: property(functools.partial(_class_of, plain)) for cls, plain in _PLAIN.items()})
+        _write({cls: property(functools.partial(_class_of, plain)) for cls, plain in PLAIN.items()})
         yield
 
 

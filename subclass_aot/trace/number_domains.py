@@ -22,16 +22,16 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot.put_back import PutBack, attributes_put_back
-from subclass_aot.trace.text import is_of_program
+from subclass_aot.trace.text import is_of_program, plain
 
-_PLAIN: dict[Any, Callable[[Any], Any]] = {torch.SymInt: int, torch.SymFloat: float}
+_SYMBOLS: tuple[Any, ...] = (torch.SymInt, torch.SymFloat)
 _WHOLE = {int, bool, torch.SymInt}
 _NUMBERS = {*_WHOLE, float, torch.SymFloat}
 _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "truediv": operator.truediv, "floordiv": operator.floordiv, "mod": operator.mod, "divmod": divmod,
     "pow": operator.pow,
 }  # fmt: skip
-_PLACES = [(cls, f"__{side}{name}__") for cls in _PLAIN for name in _OPERATORS for side in ("", "r")]
+_PLACES = [(cls, f"__{side}{name}__") for cls in _SYMBOLS for name in _OPERATORS for side in ("", "r")]
 
 
 @contextmanager
@@ -64,7 +64,7 @@ def _of_program(name: str, torchs: Callable[..., Any], reads: bool) -> Callable[
         if not known:
             return torchs(number, other, *more)
         if not _has_value(function, first, second):
-            return function(_plain(first), _plain(second))
+            return function(plain(first), plain(second))
         if function is operator.pow and type(first) is torch.SymFloat:
             return _torch.exact_floats.power(first, second)
         return torchs(number, other)
@@ -74,7 +74,7 @@ def _of_program(name: str, torchs: Callable[..., Any], reads: bool) -> Callable[
 
 def _are_known(first: Any, second: Any, reads: bool) -> bool:
     """Returns whether something may be assumed of two numbers."""
-    symbols = [n for n in (first, second) if type(n) in _PLAIN]
+    symbols = [n for n in (first, second) if type(n) in _SYMBOLS]
     nested = any(_torch.wrappers.is_nested_int(n) for n in symbols)
     return not nested and (reads or all(map(_torch.symbolic.has_example, symbols)))
 
@@ -88,8 +88,3 @@ def _has_value(function: Callable[[Any, Any], Any], first: Any, second: Any) -> 
         return bool(second != 0)
     is_power_of_two = type(second) in (int, float) and second > 0 and math.frexp(second)[0] == 0.5
     return is_power_of_two and function is not divmod and _torch.symbolic.has_example(first)
-
-
-def _plain(value: Any) -> Any:
-    """Returns the value of a symbol, and another number as it is."""
-    return _PLAIN[type(value)](value) if type(value) in _PLAIN else value

@@ -29,16 +29,16 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot.put_back import PutBack, attributes_put_back
-from subclass_aot.trace.text import is_of_program
+from subclass_aot.trace.text import is_of_program, plain
 
-_PLAIN: dict[Any, Callable[[Any], Any]] = {torch.SymInt: int, torch.SymFloat: float}
+_CLASSES: tuple[Any, ...] = (torch.SymInt, torch.SymFloat)
 _OF_ARRAYS = ("__array__", "__array_ufunc__")
 _COMPARING = ("__eq__", "__ne__")
 _OF_NAN = {"__eq__": False, "__ne__": True, "__lt__": False, "__gt__": False, "__le__": False, "__ge__": False}
 """What comparisons of NaN with itself give."""
 
 _PLACES: list[tuple[Any, str]] = [
-    *((cls, name) for cls in _PLAIN for name in (*_OF_ARRAYS, *_COMPARING, "__round__")),
+    *((cls, name) for cls in _CLASSES for name in (*_OF_ARRAYS, *_COMPARING, "__round__")),
     *((torch.SymFloat, name) for name in (*_OF_NAN, "__bool__", "__float__", "__int__")),
     (random.Random, "seed"),
     (json.encoder, "c_make_encoder"),
@@ -53,7 +53,7 @@ def methods_are_those_of_numbers(reads: bool) -> Iterator[None]:
         reads: Whether numbers that data decides can be compared: there is a call that is traced.
     """
     with PutBack(attributes_put_back(_PLACES)):
-        for cls in _PLAIN:
+        for cls in _CLASSES:
             cls.__array__ = _array
             cls.__array_ufunc__ = _array_ufunc
             cls.__round__ = _rounded(cls.__round__)
@@ -74,21 +74,12 @@ def _array(number: object, dtype: object = None, copy: bool | None = None) -> An
     """Makes an array of the value."""
     import numpy as np
 
-    return np.asarray(_plain(number), dtype)  # type: ignore[call-overload]  # whatever numpy gives
+    return np.asarray(plain(number), dtype)  # type: ignore[call-overload]  # whatever numpy gives
 
 
 def _array_ufunc(number: object, ufunc: object, method: str, *inputs: object, **options: object) -> Any:
     """Runs a function of numpy with the values of symbols."""
-    return getattr(ufunc, method)(*map(_plain, inputs), **{name: _plain(value) for name, value in options.items()})
-
-
-def _plain(value: object) -> Any:
-    """Returns the value of a symbol, and anything else as it is."""
-    return _PLAIN.get(type(value), _itself)(value)
-
-
-def _itself(value: object) -> object:
-    return value
+    return getattr(ufunc, method)(*map(plain, inputs), **{name: plain(value) for name, value in options.items()})
 
 
 def _compared(name: str, torchs: Callable[..., Any]) -> Callable[..., Any]:
@@ -98,7 +89,7 @@ def _compared(name: str, torchs: Callable[..., Any]) -> Callable[..., Any]:
         result = torchs(number, other)
         if result is not NotImplemented or not _is_a_number(other) or _torch.wrappers.is_nested_int(number):
             return result
-        return getattr(other, name)(_plain(number))
+        return getattr(other, name)(plain(number))
 
     return method
 
@@ -169,13 +160,13 @@ def _is_not_zero(number: object) -> bool:
 
 def _seeded(pythons: Callable[..., None]) -> Callable[..., None]:
     def seed(generator: random.Random, value: object = None, *more: object, **options: object) -> None:
-        pythons(generator, _plain(value), *more, **options)
+        pythons(generator, plain(value), *more, **options)
 
     return seed
 
 
 def _rounded(torchs: Callable[..., Any]) -> Callable[..., Any]:
     def method(number: object, digits: Any = None) -> Any:
-        return torchs(number, digits) if digits is None or digits >= 0 else round(_plain(number), digits)
+        return torchs(number, digits) if digits is None or digits >= 0 else round(plain(number), digits)
 
     return method

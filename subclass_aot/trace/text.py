@@ -50,11 +50,13 @@ class Hashes:
 
 _hashes: ContextVar[Hashes | None] = ContextVar("hashes", default=None)
 
-_PLAIN: dict[Any, Callable[[Any], Any]] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
+PLAIN: dict[Any, type] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
+"""The class of the number that a symbol of each class stands for."""
+
 _METHODS: dict[str, Callable[..., Any]] = {
     "__repr__": repr, "__str__": str, "__format__": format, "__hash__": hash, "__eq__": operator.eq,
 }  # fmt: skip
-_PLACES = [(cls, name) for cls in _PLAIN for name in _METHODS if name != "__eq__" or cls is torch.SymBool]
+_PLACES = [(cls, name) for cls in PLAIN for name in _METHODS if name != "__eq__" or cls is torch.SymBool]
 """What is replaced: a condition that is a key is compared, too, which torch cannot do with symbols."""
 
 
@@ -77,7 +79,7 @@ def _written_out(cls: Any, name: str, torchs: Callable[..., Any]) -> Callable[..
         if name == "__hash__" and hashes is not None and not hashes.by_value:
             hashes.refused = True
             raise TypeError("unhashable: a size that is a symbol")
-        return _METHODS[name](_PLAIN[cls](self), *args)
+        return _METHODS[name](PLAIN[cls](self), *args)
 
     return method
 
@@ -88,6 +90,11 @@ def _reads_keys(frame: FrameType) -> bool:
 
 
 _READING_KEYS = ("subclass_aot.outcome.", "subclass_aot.tables.")
+
+
+def plain(value: object) -> Any:
+    """Returns the value of a symbol, which the trace then assumes, and anything else as it is."""
+    return PLAIN[type(value)](value) if type(value) in PLAIN else value
 
 
 def is_of_program(frame: FrameType) -> bool:
