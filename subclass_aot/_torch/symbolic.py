@@ -93,9 +93,7 @@ def _solver_class() -> Any:
                         fallback_value = None
                     if fallback_value is None and is_size:
                         _learn(self, asked, unbacked)
-                        if sym_node.pytype is float:  # of which torch takes the whole part for its value
-                            sym_node = type(sym_node)(self.simplify(asked), self, float, float(actual))
-            return super().evaluate_sym_node(sym_node, size_oblivious, fallback_value)
+            return super().evaluate_sym_node(_with_value(self, sym_node), size_oblivious, fallback_value)
 
         def _get_user_frame(self) -> FrameType | None:
             """Passes by what is of this library: torch calls a method of ours, and would take that for the user's."""
@@ -136,6 +134,15 @@ def _follows(solver: Any, asked: sympy.Basic) -> bool:
         if is_of_inputs and bool(solver.evaluate_expr(sympy.Eq(*left))):
             return True
     return False
+
+
+def _with_value(solver: Any, node: SymNode) -> SymNode:
+    """Returns a floating-point number of sizes with its value in the example: torch takes the whole part for that."""
+    if node.pytype is not float or node.has_hint() or not solver.real_tensor_prop_unbacked_vals:
+        return node
+    expression = solver.simplify(node.expr)
+    value = expression.xreplace(solver.backed_var_to_val)
+    return type(node)(expression, solver, float, float(value)) if value.is_number else node
 
 
 def _learn(solver: Any, asked: sympy.Basic, unbacked: list[Any]) -> None:

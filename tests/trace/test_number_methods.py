@@ -172,6 +172,16 @@ def test_nor_are_those_that_are_made_of_sizes(program: str) -> None:
     assert len(compiled.recompiles) <= 2
 
 
+def test_a_float_that_is_made_of_a_size_and_a_number_is_read() -> None:
+    def function(x: torch.Tensor, r: float) -> Any:
+        product = r * x.shape[0]
+        return float(product), f"{product}", math.copysign(1, product), int(r + x.shape[0]) if r == r else 0
+
+    compiled = aot_compile(function)
+    for n, r in ((2, 1.0), (3, 2.0), (5, -0.5), (7, 0.5), (4, 0.0), (5, -0.0), (6, NAN), (7, 0.25)):
+        assert repr(compiled(torch.ones(n), r)) == repr(function(torch.ones(n), r)), (n, r)
+
+
 def test_numbers_below_zero_are_symbols_too() -> None:
     def function(x: torch.Tensor, n: int) -> Any:
         return x.roll(n) * n + x[:n].sum() + n // 2 + n % 3 + abs(n) + max(n, -100), n, -n

@@ -10,6 +10,7 @@ import torch
 
 from subclass_aot import errors
 from subclass_aot.compile import aot_compile
+from subclass_aot.graph.listeners.constants import known_value
 
 
 def keeps() -> torch.Tensor:
@@ -67,3 +68,30 @@ def test_unknown_values(fn: Callable[..., Any]) -> None:
     """Inputs, draws, and what was written from them; nor a tensor that the program found, which may change later."""
     with pytest.raises(errors.DataDependentError, match="a traced tensor has none"):
         aot_compile(fn, values="refuse")(torch.ones(3))
+
+
+def test_counters_that_are_read_between_writes() -> None:
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, list[float]]:
+        counters = [torch.tensor(0.0), torch.tensor(5.0)]
+        read = [float(counter) for counter in counters]
+        for _ in range(2):
+            torch._foreach_add_(counters, 1)
+            read += [float(counter) for counter in counters]
+        return x * read[-1], read
+
+    result, read = aot_compile(program)(torch.ones(1))
+    assert read == [0, 5, 1, 6, 2, 7]
+    assert result == 7
+
+
+def test_what_is_known_is_the_program_s_to_write() -> None:
+    graph = torch.fx.Graph()
+    node = graph.call_function(torch.ops.aten.ones.default, ([],))
+    numbers = {node: torch.tensor(3.0)}
+    value = known_value(node, [node], {}, (), {}, numbers)
+    assert value is not None
+    value.add_(1)
+    assert numbers[node] == 3
+    fresh: dict[torch.fx.Node, torch.Tensor] = {}
+    known_value(node, [node], {}, (), {}, fresh).add_(1)  # type: ignore[union-attr]
+    assert fresh[node] == 1
