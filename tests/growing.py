@@ -22,6 +22,7 @@ def superlinear(call: Callable[[int], Callable[[], Any]], size: int) -> dict[str
         call: Makes, for a size, what is run.
         size: The smaller of the two.
     """
+    call(2 * size)()  # what the process keeps, as names, is there for both
     few, many = (_counted(call(n)) for n in (size, 2 * size))
     return {name: (few[name], n) for name, n in many.items() if n > 3 * few[name] and n > FEW * 2 * size}
 

@@ -9,11 +9,13 @@ anew. What it raises ends the call, as ever.
 
 A timer that rings all the time must not keep a trace from its end, and an alarm must end a trace that hangs. So a
 trace that was abandoned after some time is not abandoned again before it has taken twice as long. What comes earlier
-waits until it ends.
+waits until it ends. So does what comes while an object is finalized or garbage collected, where Python drops what is
+raised.
 """
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 import threading
@@ -92,7 +94,7 @@ class _Waiting:
             return
         self._came.append((handler, number, frame))
         passed = time.monotonic() - self._begun
-        if passed >= self._patience:
+        if passed >= self._patience and not _is_in_callback(frame):
             self._patience = 2 * passed
             self._is_abandoned = True
             raise Abandoned
@@ -133,6 +135,16 @@ class _Waits(partial[Any]):
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         self.waiting.came(self.func, *args, **kwargs)
+
+
+def _is_in_callback(frame: FrameType | None) -> bool:
+    """Returns whether what a frame raises is printed and dropped: it is in a finalizer or in a callback of `gc`."""
+    callbacks = [getattr(callback, "__code__", None) for callback in gc.callbacks]
+    while frame is not None and frame.f_globals.get("__name__") != __name__:
+        if frame.f_code.co_name == "__del__" or frame.f_code in callbacks:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _run(handler: _Handler, number: int, frame: FrameType | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -96,3 +97,31 @@ def test_other_threads_have_no_handlers(seen: list[Any]) -> None:
     thread.start()
     thread.join()
     assert found == [mine]
+
+
+@pytest.mark.parametrize("place", ["finalizer", "collector"])
+def test_what_comes_where_an_error_is_dropped_waits_until_the_trace_ends(seen: list[Any], place: str) -> None:
+    sent: list[int] = []
+
+    class Finalized:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGUSR1)
+
+    def collected(phase: str, info: dict[str, int]) -> None:
+        if not sent and is_tracing():
+            sent.append(1)
+            signal.raise_signal(signal.SIGUSR1)
+
+    def program(x: Any) -> Any:
+        if place == "finalizer":
+            Finalized()
+        else:
+            gc.collect()
+        return x * 2
+
+    gc.callbacks.append(collected)
+    try:
+        joint = trace_joint(program, torch.ones(3))  # an error that is dropped is a warning, which fails a test
+    finally:
+        gc.callbacks.remove(collected)
+    assert seen == [(False, True)] and "mul" in joint.graph_module.code
