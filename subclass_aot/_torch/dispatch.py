@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
@@ -153,7 +153,8 @@ class ConjugatesAtOnce(PassOn):
         return super().__torch_dispatch__(at_once, types, args, kwargs)
 
 
-_LAZY_BITS = (torch._C.DispatchKey.Conjugate, torch._C.DispatchKey.Negative)
+_is_excluded = torch._C._dispatch_tls_is_dispatch_key_excluded
+_set_excluded = torch._C._dispatch_tls_set_dispatch_key_excluded
 
 
 def resolving_conj_and_neg(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -162,8 +163,25 @@ def resolving_conj_and_neg(function: Callable[..., Any]) -> Callable[..., Any]:
     They are bits on tensors that share memory with `x`, and the dispatcher handles them before it calls classes. Below
     that, in a `__torch_dispatch__`, it handles them no more, and kernels take the memory as it is. There is no public
     form; when it goes, what authors write in rules has to resolve such tensors itself.
+
+    It is on the way of each operator, and needs no `PutBack`: the caller of `__torch_dispatch__` in torch excludes
+    these keys and takes that back when it is left, whatever is set by then.
     """
-    return _with_keys(_LAZY_BITS, function)
+    conjugate, negative = torch._C.DispatchKey.Conjugate, torch._C.DispatchKey.Negative
+
+    @functools.wraps(function)
+    def resolving(*args: object, **kwargs: object) -> Any:
+        if not _is_excluded(conjugate):
+            return function(*args, **kwargs)
+        _set_excluded(conjugate, False)
+        _set_excluded(negative, False)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            _set_excluded(conjugate, True)
+            _set_excluded(negative, True)
+
+    return resolving
 
 
 def decomposition(func: OpOverload) -> Callable[..., Any]:
@@ -175,29 +193,17 @@ def decomposition(func: OpOverload) -> Callable[..., Any]:
     """
     if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "ADInplaceOrView"):
         return func.decompose
-    return _with_keys((torch._C.DispatchKey.ADInplaceOrView,), func.decompose)
+    key = torch._C.DispatchKey.ADInplaceOrView
 
+    @functools.wraps(func.decompose)
+    def decompose(*args: object, **kwargs: object) -> Any:
+        if not _is_excluded(key):
+            return func.decompose(*args, **kwargs)
+        with PutBack(partial(_set_excluded, key, True)):
+            _set_excluded(key, False)
+            return func.decompose(*args, **kwargs)
 
-def _with_keys(keys: Sequence[torch._C.DispatchKey], function: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns `function`, changed so that within it the dispatcher handles these keys; all or none of them are
-    excluded.
-    """
-    is_excluded = torch._C._dispatch_tls_is_dispatch_key_excluded
-    set_excluded = torch._C._dispatch_tls_set_dispatch_key_excluded
-
-    @functools.wraps(function)
-    def with_keys(*args: object, **kwargs: object) -> Any:
-        if not is_excluded(keys[0]):
-            return function(*args, **kwargs)
-        with PutBack(partial(exclude, True)):
-            exclude(False)
-            return function(*args, **kwargs)
-
-    def exclude(whether: bool) -> None:
-        for key in keys:
-            set_excluded(key, whether)
-
-    return with_keys
+    return decompose
 
 
 def python_dispatcher() -> Any:

@@ -56,6 +56,7 @@ def _fits(plain: torch.Tensor, wrapper: torch.Tensor) -> bool:
     mine, theirs = plain.shape, wrapper.shape
     if len(mine) != len(theirs):
         return False
-    return not any(
-        a is not b and _torch.symbolic.statically_known_true(a != b) for a, b in zip(mine, theirs, strict=True)
-    )
+    for a, b in zip(mine, theirs, strict=True):
+        if a is not b and _torch.symbolic.statically_known_true(a != b):
+            return False
+    return True

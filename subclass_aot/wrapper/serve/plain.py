@@ -162,11 +162,17 @@ def _take_in(written: Any, dense: Any) -> None:
 
 def _plain(value: Any, one: Callable[[Any], torch.Tensor] = dense) -> Any:
     """Returns an argument with `one` of each wrapper in it."""
+    if type(value) in _AS_THEY_ARE:
+        return value
     if isinstance(value, list | tuple):
-        return type(value)([_plain(element, one) for element in value])
+        return type(value)([x if type(x) in _AS_THEY_ARE else _plain(x, one) for x in value])
     if isinstance(value, dict):
         return {key: _plain(element, one) for key, element in value.items()}
     return one(value) if _is_wrapper(value) else value
+
+
+_AS_THEY_ARE = frozenset({torch.Tensor, torch.dtype, torch.device, type(None), bool, int, float, str})
+"""Types of most arguments: none of them is a wrapper, or holds one."""
 
 
 def _empty(value: Any) -> Any:
