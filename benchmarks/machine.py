@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import platform
 import re
+import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -16,8 +18,10 @@ from subclass_aot import _native, hooks
 
 
 def describe() -> dict[str, object]:
-    """The machine and the versions, for the JSON file and the line above the table."""
+    """Describes the machine and the versions, for the JSON file and the line above the table."""
     return {
+        "date": f"{datetime.date.today():%d.%m.%Y}",
+        "commit": commit(),
         "processor": _processor(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
@@ -29,6 +33,17 @@ def describe() -> dict[str, object]:
         "native": "on" if hooks.one_call_pays else "off",
         "accelerator": ", ".join(_accelerated()) or "off",
     }
+
+
+def commit() -> str:
+    """Returns the short name of the commit that is measured, and whether files have changed since."""
+    changes = _git("status", "--porcelain", "-uno", "--", "subclass_aot", "benchmarks")
+    return _git("rev-parse", "--short=8", "HEAD") + (" and changes" if changes else "") or "unknown"
+
+
+def _git(*arguments: str) -> str:
+    root = Path(__file__).resolve().parent.parent
+    return subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True).stdout.strip()
 
 
 def is_accelerated() -> bool:

@@ -293,7 +293,7 @@ def main(arguments: list[str]) -> int:
     compilers = {name: made for name, made in COMPILERS.items() if name == "eager mode" or asked.compilers in name}
     measured = run(Budget(seconds=60, fewest_rounds=9), SIZES, changes, compilers)
     facts = machine.describe()
-    names = ("processor", "system", "python", "torch", "threads", "subclass_aot")
+    names = ("date", "commit", "processor", "system", "python", "torch", "threads", "subclass_aot")
     about = [f"{name} {facts[name]}" for name in names] + [f"transformers {version('transformers')}"]
     about += [f"torchao {version('torchao')}"] if with_torchao else ["without torchao"]
     text = "\n".join(markdown(measured, compilers, ", ".join(about))) + "\n"

@@ -54,8 +54,7 @@ def as_json(results: Sequence[Result], machine: dict[str, Any]) -> dict[str, Any
 def markdown(results: Iterable[Result], machine: dict[str, Any]) -> str:
     """The targets, each by its worst row, and then the table."""
     rows = [row for result in results for row in result.rows()]
-    names = ("processor", "system", "python", "torch", "optree", "subclass_aot", "native", "accelerator")
-    about = ", ".join(f"{name} {machine[name]}" for name in names)
+    about = ", ".join(f"{name} {value}" for name, value in machine.items() if name not in ("cores", "threads"))
     targets = _markdown_table(("target", "ought to be", "rows", "worst", "median", "best", "reached"), summary(rows))
     table = _markdown_table(_HEAD, [_cells(row) for row in rows])
     return f"Measured on: {about}.\n\n{targets}\n\n{_LEGEND}\n\n{table}\n"

@@ -9,14 +9,11 @@ call with tensors of other sizes, then a hit. The exponent is the slope of the l
 from __future__ import annotations
 
 import argparse
-import datetime
-import subprocess
 import sys
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 import transformers
@@ -70,8 +67,7 @@ def superlinear(rows: Rows) -> list[str]:
 
 def page(rows: Rows) -> Iterator[str]:
     """Yields the lines of the page."""
-    commit = _git("rev-parse", "--short=8", "HEAD") + (" and changes" if _git("status", "--porcelain", "-uno") else "")
-    yield f"{datetime.date.today():%d.%m.%Y}, commit {commit}: {describe()}"
+    yield str(describe())
     yield ""
     yield f"Superlinear (an exponent above {ABOVE} of calls, or in each round of time): {_listed(superlinear(rows))}."
     yield ""
@@ -80,12 +76,6 @@ def page(rows: Rows) -> Iterator[str]:
 
 def _listed(names: Iterable[str]) -> str:
     return "; ".join(names) or "nothing"
-
-
-def _git(*arguments: str) -> str:
-    folder = Path(__file__).resolve().parent
-    ran = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True)
-    return ran.stdout.strip()
 
 
 def main(arguments: Iterable[str] | None = None) -> None:
