@@ -27,6 +27,7 @@ from benchmarks import (
     meta,
     models,
     new_process,
+    optimizers,
     report,
     signature,
     trace,
@@ -57,6 +58,7 @@ SUBJECTS: dict[str, Subject] = {
     "dynamo": dynamo.run,
     "files": files.run,
     "new process": new_process.run,
+    "optimizers": optimizers.run,
     "limit": limit.run,
 }
 

@@ -22,15 +22,13 @@ def steps_as_in_eager_mode() -> Iterator[None]:
 
     def begins(optimizer: torch.optim.Optimizer, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         nonlocal depth
-        if not isinstance(optimizer, _OF_TENSORS):
-            depth += 1  # a step may make that of another optimizer
-            torch.compiler._is_compiling_flag = False
+        depth += 1  # a step may make that of another optimizer
+        torch.compiler._is_compiling_flag = False
 
     def ends(optimizer: torch.optim.Optimizer, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         nonlocal depth
-        if not isinstance(optimizer, _OF_TENSORS):
-            depth -= 1
-            torch.compiler._is_compiling_flag = depth == 0
+        depth -= 1
+        torch.compiler._is_compiling_flag = depth == 0
 
     handles = register_optimizer_step_pre_hook(begins), register_optimizer_step_post_hook(ends)
 
@@ -40,7 +38,3 @@ def steps_as_in_eager_mode() -> Iterator[None]:
 
     with PutBack(remove):
         yield
-
-
-_OF_TENSORS = (torch.optim.ASGD,)
-"""Optimizers that make tensors of numbers, which for a trace are other numbers at each step."""

@@ -6,7 +6,7 @@ the arguments that a graph has, which are those of the schema; each was compared
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
@@ -18,9 +18,16 @@ from subclass_aot.symbols import Number
 _aten = torch.ops.aten
 
 
-def binding_of(func: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns the fastest callable that computes what `func` does."""
+def binding_of(func: Callable[..., Any], options: Collection[str] = ()) -> Callable[..., Any]:
+    """Returns the fastest callable that computes what `func` does.
+
+    Args:
+        func: What a graph calls.
+        options: The names that it is called with.
+    """
     func = fastest(func)
+    if func in FACTORIES and "device" in options:
+        return FACTORIES[func]
     binding: Callable[..., Any] = BINDINGS.get(func) or _torch.operators.call_of(func)
     return binding
 
@@ -94,5 +101,16 @@ BINDINGS: dict[Any, Callable[..., Any]] = {
     **_torch.operators.PRIVATE_BINDINGS,
 }  # fmt: skip
 """By the overload."""
+FACTORIES: dict[Any, Callable[..., Any]] = {
+    _aten.arange.default: torch.arange,
+    _aten.arange.start: torch.arange,
+    _aten.arange.start_step: torch.arange,
+    _aten.empty.memory_format: torch.empty,
+    _aten.full.default: torch.full,
+    _aten.ones.default: torch.ones,
+    _aten.scalar_tensor.default: torch.scalar_tensor,
+    _aten.zeros.default: torch.zeros,
+}
+"""By the overload, where it is called with a device: without one, a default device is for functions of torch alone."""
 _OWN = frozenset({_aten.as_strided_scatter.default})
 """Operators that a function of this module stands for."""

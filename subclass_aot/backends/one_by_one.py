@@ -20,6 +20,11 @@ from subclass_aot.codegen import Source
 from subclass_aot.passes import copied_graph
 
 _aten = torch.ops.aten
+_BETWEEN: dict[Callable[..., Any], str] = {
+    operator.add: "+", operator.sub: "-", operator.mul: "*", operator.truediv: "/", operator.floordiv: "//",
+    operator.mod: "%", operator.lt: "<", operator.le: "<=", operator.gt: ">", operator.ge: ">=",
+}  # fmt: skip
+"""What Python writes between two numbers: no function is called."""
 
 
 def write_graph(graph: fx.GraphModule) -> Callable[[list[Any]], Sequence[Any]]:
@@ -190,9 +195,12 @@ class _Writer:
     def call(self, call: Call) -> str:
         if call.func is operator.getitem:
             return f"{self.text(call.args[0])}[{self.text(call.args[1])}]"
+        if call.func in _BETWEEN:
+            left, right = map(self.text, call.args)
+            return f"({left} {_BETWEEN[call.func]} {right})"
         if call.args[1:2] == (0,) and (index := self.index(call)) is not None:
             return f"{self.text(call.args[0])}[{index}]"
-        function = self.source.const(binding_of(call.func), _hint(call.func))
+        function = self.source.const(binding_of(call.func, call.kwargs), _hint(call.func))
         arguments = [self.text(x) for x in call.args]
         arguments += [f"{name}={self.text(x)}" for name, x in call.kwargs.items()]
         return f"{function}({', '.join(arguments)})"

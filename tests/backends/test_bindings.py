@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from subclass_aot.backends.bindings import BINDINGS, binding_of
+from subclass_aot.backends.bindings import BINDINGS, FACTORIES, binding_of
 
 aten: Any = torch.ops.aten
 X, Y, V = torch.rand(3, 3) + 0.5, torch.rand(3, 3) + 0.5, torch.rand(3)
@@ -57,6 +57,7 @@ ARGUMENTS: dict[Any, tuple[Any, ...]] = {
     aten.squeeze.dim: (V[None], 0),
     aten.sum.dim_IntList: (X, [0], True),
     aten.transpose.int: (X, 0, 1),
+    aten._local_scalar_dense.default: (X[0, 0],),
     aten.unbind.int: (X, 1),
     aten.where.self: (X > 1, X, Y),
 }
@@ -78,6 +79,9 @@ def test_it_is_the_same_operator(func: Any) -> None:
     more = KEYWORDS.get(func, {})
     expected, got = func(*copied(args), **more), BINDINGS[func](*copied(args), **more)
     assert type(got) in (type(expected), tuple)
+    if isinstance(expected, float):
+        assert got == expected
+        return
     for x, y in zip(*[[r] if isinstance(r, torch.Tensor) else r for r in (expected, got)], strict=True):
         if "empty" not in str(func):
             assert torch.equal(x, y)
@@ -94,3 +98,29 @@ def test_a_scatter_into_what_requires_grad_and_is_not_packed() -> None:
 def test_other_operators() -> None:
     assert torch.equal(binding_of(aten.atan2.default)(X, Y), torch.atan2(X, Y))
     assert binding_of(len) is len
+
+
+MADE: dict[Any, tuple[tuple[Any, ...], ...]] = {
+    aten.arange.default: ((4,), (2.5,)),
+    aten.arange.start: ((1, 4), (0.5, 2)),
+    aten.arange.start_step: ((1, 9, 3), (1, 0.2, -0.25)),
+    aten.empty.memory_format: (([0, 3],),),
+    aten.full.default: (([2, 3], 1.5), ([], 2), ([1], True), ([2], 1 + 2j)),
+    aten.ones.default: (([2, 0],), ([],)),
+    aten.scalar_tensor.default: ((1.5,), (2,), (True,)),
+    aten.zeros.default: (([2, 3],), ([],)),
+}
+
+
+@pytest.mark.parametrize("func", FACTORIES, ids=str)
+@pytest.mark.parametrize("dtype", [None, torch.float64, torch.int16, torch.complex64])
+def test_what_is_made_on_a_device_is_the_same(func: Any, dtype: torch.dtype | None) -> None:
+    options: dict[str, Any] = {"dtype": dtype, "device": torch.device("cpu"), "pin_memory": False}
+    for args in MADE[func]:
+        if isinstance(args[-1], complex) and dtype is not None and not dtype.is_complex:
+            continue
+        if "arange" in str(func) and dtype is not None and dtype.is_complex:
+            continue
+        expected, got = func(*args, **options), FACTORIES[func](*args, **options)
+        assert binding_of(func, options) is FACTORIES[func] and binding_of(func) is not FACTORIES[func]
+        assert torch.equal(got, expected) and got.dtype is expected.dtype and got.stride() == expected.stride()

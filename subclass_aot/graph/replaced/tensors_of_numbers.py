@@ -12,37 +12,40 @@ from subclass_aot.graph.recorder import Recorder
 from subclass_aot.meta import MetaTensor
 
 
-def _tensor(recorder: Recorder, data: Any, *, dtype: Any = None, device: Any = None, **options: Any) -> Any:
-    """Makes a tensor of floating-point numbers, or of a list of them, of which some are symbols."""
-    parts = data if type(data) is list or type(data) is tuple else [data]
-    if _holds_tensors(data) and not options.get("pin_memory"):
-        result = _of_tensors(data, dtype, device)
-        return result.requires_grad_() if result is not None and options.get("requires_grad") else _or_not(result)
-    has_symbols = any(isinstance(part, torch.SymFloat) for part in parts)
-    if not has_symbols or any(type(part) not in (torch.SymFloat, float) for part in parts):
-        return NotImplemented
-    made = [torch.full((), part, dtype=dtype or torch.get_default_dtype(), device=device) for part in parts]
-    result = made[0] if parts is not data else torch.stack(made)
-    return result.requires_grad_() if options.get("requires_grad") else result
+def _tensor(recorder: Recorder, data: object, **options: Any) -> Any:
+    """Makes a tensor of a number or a list that holds symbols or traced tensors."""
+    return NotImplemented if options.pop("pin_memory", False) else _of(data, **options)
 
 
 def _as_tensor(recorder: Recorder, data: object, dtype: torch.dtype | None = None, device: Any = None) -> Any:
-    """Makes a tensor of a list that holds tensors."""
-    return _or_not(_of_tensors(data, dtype, device)) if _holds_tensors(data) else NotImplemented
+    return _of(data, dtype, device)
 
 
-def _or_not(result: torch.Tensor | None) -> Any:
-    return NotImplemented if result is None else result
+def _as_array(recorder: Recorder, obj: object, *, copy: Any = None, **options: Any) -> Any:
+    return NotImplemented if copy is False else _of(obj, **options)
 
 
-def _holds_tensors(data: object) -> bool:
-    """Returns whether a list, or one inside of it, holds a traced tensor."""
-    if type(data) is not list and type(data) is not tuple:
-        return False
-    return any(isinstance(part, MetaTensor) or _holds_tensors(part) for part in data)
+def _new_tensor(recorder: Recorder, self: torch.Tensor, data: object, **options: Any) -> Any:
+    if options.pop("pin_memory", False):
+        return NotImplemented
+    like: dict[str, Any] = {"dtype": self.dtype, "device": self.device}
+    return _of(data, **like | {name: value for name, value in options.items() if value is not None})
 
 
-def _of_tensors(data: Any, dtype: torch.dtype | None, device: Any) -> torch.Tensor | None:
+def _of(data: object, dtype: torch.dtype | None = None, device: Any = None, requires_grad: bool = False) -> Any:
+    if isinstance(data, MetaTensor) or not _holds_traced(data) or (made := _of_traced(data, dtype, device)) is None:
+        return NotImplemented
+    return made.requires_grad_() if requires_grad else made
+
+
+def _holds_traced(data: object) -> bool:
+    """Returns whether a list, or one inside of it, holds a traced tensor, or a number that is a symbol."""
+    if type(data) is list or type(data) is tuple:
+        return any(map(_holds_traced, data))
+    return isinstance(data, MetaTensor | torch.SymInt | torch.SymFloat | torch.SymBool)
+
+
+def _of_traced(data: Any, dtype: torch.dtype | None, device: Any) -> torch.Tensor | None:
     """Makes a tensor of lists of numbers and tensors of one element; None where they are anything else.
 
     What torch reads of each tensor is its value, without its history.
@@ -65,19 +68,21 @@ def _of_tensors(data: Any, dtype: torch.dtype | None, device: Any) -> torch.Tens
         else torch.full((), leaf, dtype=dtype, device=to)
         for leaf in leaves
     ]
-    return torch.stack(made).reshape(shape)
+    return torch.stack(made).reshape(shape) if shape else made[0]
 
 
 def _dtype_of(value: object) -> torch.dtype | None:
     """Returns the dtype that an element asks for; None if it is neither a number nor a traced tensor of one element."""
     if isinstance(value, MetaTensor):
         return value.dtype if all(type(n) is int and n == 1 for n in value.shape) else None
-    if type(value) is bool:
+    if type(value) in (bool, torch.SymBool):
         return torch.bool
     if type(value) in (int, torch.SymInt):
         return torch.int64
     return torch.get_default_dtype() if type(value) in (float, torch.SymFloat) else None
 
 
-TENSORS_OF_NUMBERS: dict[Any, Callable[..., Any]] = {torch.tensor: _tensor, torch.as_tensor: _as_tensor}
+TENSORS_OF_NUMBERS: dict[Any, Callable[..., Any]] = {
+    torch.tensor: _tensor, torch.as_tensor: _as_tensor, torch.asarray: _as_array, torch.Tensor.new_tensor: _new_tensor,
+}  # fmt: skip
 """What is called in place of functions of torch, with the recorder as first argument."""
