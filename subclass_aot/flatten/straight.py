@@ -24,6 +24,9 @@ from subclass_aot.flatten.metas import (
 
 Unwrap = Callable[[Sequence[Any]], list[Any]]
 
+LEAST: Final = 3
+"""Fewer classes than so many are compared faster one by one."""
+
 FEW: Final = 24
 """Up to so many values one call with all of them is fastest; beyond, lists of them for each depth."""
 
@@ -86,8 +89,10 @@ def straight_unwrap(
     """
     if not (hooks.one_call_pays and metas and all(_is_known_by_classes(meta, append_symints) for meta in metas)):
         return make_carefully()
-    good = _FastUnwrap(metas, where, lambda values: make_carefully()(values))
     count = sum(map(_count, metas))
+    if count < LEAST:
+        return make_carefully()
+    good = _FastUnwrap(metas, where, lambda values: make_carefully()(values))
     way = good.in_one_call if count <= FEW else good.depth_by_depth if count <= MANY else good.in_chunks
     return way().build()
 

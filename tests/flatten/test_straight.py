@@ -11,11 +11,11 @@ import torch
 from subclass_aot import TwoTensor, hooks
 from subclass_aot.errors import PlanError
 from subclass_aot.flatten import create_subclass_meta
-from subclass_aot.flatten.straight import CHUNK, FEW, MANY, straight_unwrap
+from subclass_aot.flatten.straight import CHUNK, FEW, LEAST, MANY, straight_unwrap
 from subclass_aot.testing import dense_leaves
 from tests.fuzz.trees import Parts, Tagged
 
-COUNTS = (1, FEW // 3, FEW, CHUNK - 1, MANY // 3 + 1, MANY + CHUNK + 1)
+COUNTS = (LEAST, FEW // 3, FEW, CHUNK - 1, MANY // 3 + 1, MANY + CHUNK + 1)
 
 
 def make(count: int) -> list[Any]:
@@ -74,10 +74,11 @@ def test_another_class_inside() -> None:
 
 
 def test_another_number_of_values() -> None:
-    unwrap = straight_unwrap(create_subclass_meta(make(2)), "args", Careful())
-    with pytest.raises(PlanError, match="args: planned for 2 values, got 3"):
-        unwrap(make(3))
+    unwrap = straight_unwrap(create_subclass_meta(make(LEAST)), "args", Careful())
+    with pytest.raises(PlanError, match="args: planned for 3 values, got 4"):
+        unwrap(make(LEAST + 1))
 
 
-def test_without_values_the_careful_one_is_as_fast() -> None:
-    assert straight_unwrap([], "args", Careful())([]) == ["careful"]
+def test_of_few_values_the_careful_one_is_as_fast() -> None:
+    for count in range(LEAST):
+        assert straight_unwrap(create_subclass_meta(make(count)), "args", Careful())([]) == ["careful"]
