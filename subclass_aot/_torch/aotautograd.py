@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,3 +99,16 @@ def _further() -> tuple[Any, Any]:
 
 BOXED = "_boxed_call"
 """The attribute by which a function says whether it takes its arguments as one list, which AOTAutograd made a rule."""
+
+
+def unboxed(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns what `functorch.compile.make_boxed_func` was given, if it made this function; else the function itself.
+
+    It keeps that where `functools.wraps` does. When it does not: the function itself.
+    """
+    within = getattr(function, "__wrapped__", None)
+    if within is None or not getattr(function, BOXED, False):
+        return function
+    from functorch.compile import make_boxed_func
+
+    return within if getattr(function, "__code__", None) is make_boxed_func(len).__code__ else function

@@ -49,6 +49,22 @@ def as_plain_module(module: GraphModule) -> GraphModule:
     return plain
 
 
+def waits_for_code(module: GraphModule) -> bool:
+    """Returns whether calling a module from `as_plain_module` runs its graph, and nothing else: nobody has read or
+    replaced its code, and there are no hooks.
+
+    Hooks have private names. When they go: the answer is no, and the code is generated.
+    """
+    table = vars(module)
+    hooks = torch.nn.modules.module._has_any_global_hook() or any(map(table.get, _HOOKS))
+    return not hooks and "forward" not in table and isinstance(vars(type(module)).get("__call__"), _Waits)
+
+
+_HOOKS = (
+    "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "_compiled_call_impl",
+)  # fmt: skip
+
+
 def new_node(
     graph: Graph, op: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, name: str | None
 ) -> Node:

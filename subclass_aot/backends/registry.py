@@ -27,6 +27,7 @@ from subclass_aot.backends.inductor import (
     then_write,
 )
 from subclass_aot.backends.one_by_one import write_graph
+from subclass_aot.backends.returned_graph import run_of
 from subclass_aot.errors import CompilerResultError, SubclassAotError
 from subclass_aot.meta import MetaTensor, Spec
 from subclass_aot.operators import runs_once
@@ -166,6 +167,9 @@ def _call(compiler: Compiler, graph: fx.GraphModule, inputs: list[Any], is_backw
     fakes = Fakes(graph, inputs)
     with _torch.aotautograd.within_tracing(fakes.mode):
         compiled = compiler(graph, fakes.inputs)
+    if _torch.aotautograd.unboxed(compiled) is graph:
+        run = run_of(graph)
+        return lambda inputs: _as_sequence(run(inputs))
     which = "backward" if is_backward else "forward"
     if not callable(compiled):
         got = f"a {type(compiled).__name__}"

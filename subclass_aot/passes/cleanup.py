@@ -44,7 +44,9 @@ def cleaned(
             live.update(node.all_input_nodes)
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
-    for node in _waits_late(sorted(nodes, key=lambda node: node.op != "placeholder"), live):
+    ordered = sorted(nodes, key=lambda node: node.op != "placeholder")
+    has_waits = any(map(waits, {node.target: node for node in nodes}.values()))
+    for node in _waits_late(ordered, live) if has_waits else ordered:
         if node.op == "placeholder":
             copies[node] = _torch.graphs.new_node(graph, "placeholder", node.target, (), {}, None)
             copies[node].meta.update(node.meta)
@@ -58,7 +60,7 @@ def cleaned(
     return graph, copies
 
 
-def _waits_late(nodes: Sequence[fx.Node], live: Container[fx.Node]) -> Iterable[fx.Node]:
+def _waits_late(nodes: Iterable[fx.Node], live: Container[fx.Node]) -> Iterable[fx.Node]:
     """Yields the nodes, each wait where its result is first read, or at the end of its phase.
 
     Views and copies do not.
