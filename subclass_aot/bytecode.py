@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import sys
 import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, ParamSpec, TypeVar
@@ -323,3 +324,70 @@ def _made_by(steps: list[dis.Instruction], *names: str) -> set[str]:
         if step.opname.startswith("STORE_FAST")
     ]
     return {name for name, _ in stores} - {name for name, made in stores if not made}
+
+
+class CallOf(NamedTuple):
+    """Where a function calls a global, as in `int(n)`, or has `map` call it, as in `map(int, sizes)`.
+
+    Attributes:
+        offset: The offset of the load of the global.
+        name: Its name.
+        by_map: Whether `map` calls it.
+    """
+
+    offset: int
+    name: str
+    by_map: bool
+
+
+@cached_by_code
+def calls_of(code: types.CodeType, names: frozenset[str]) -> tuple[CallOf, ...]:
+    """Returns where a function calls globals of some names. Functions inside it are left out."""
+    found, before = [], _END
+    for step in dis.get_instructions(code):
+        if step.opname == "EXTENDED_ARG":
+            continue
+        if step.opname == "LOAD_GLOBAL" and step.argval in names:
+            is_called = bool(step.arg and step.arg & 1)
+            if is_called or _is_call_of_map(before):
+                found.append(CallOf(step.offset, step.argval, not is_called))
+        before = step
+    return tuple(found)
+
+
+def _is_call_of_map(step: dis.Instruction) -> bool:
+    return step.opname == "LOAD_GLOBAL" and step.argval == "map" and bool(step.arg and step.arg & 1)
+
+
+def with_calls_of_others(code: types.CodeType, others: Mapping[str, object]) -> types.CodeType:
+    """Returns code that calls other functions where it calls globals of these names: see `calls_of`.
+
+    Functions inside it do so, too. Instructions stand where they stood, so lines and handlers of errors are the same.
+
+    Args:
+        code: The code of a function.
+        others: What is called, by name.
+    """
+    inside = [with_calls_of_others(x, others) if isinstance(x, types.CodeType) else x for x in code.co_consts]
+    found = calls_of(code, frozenset(others))
+    if not found and all(x is y for x, y in zip(inside, code.co_consts, strict=True)):
+        return code
+    written, constants = bytearray(code.co_code), inside + list(others.values())
+    places = {name: len(inside) + i for i, name in enumerate(others)}
+    for offset, name, is_given in found:
+        start = offset
+        while start >= 2 and written[start - 2] == dis.opmap["EXTENDED_ARG"]:
+            start -= 2
+        end = offset + 2
+        while end < len(written) and written[end] == dis.opmap["CACHE"]:
+            end += 2
+        load = _load_of_constant(places[name], is_given)
+        written[start:end] = load + bytes([dis.opmap["NOP"], 0]) * ((end - start - len(load)) // 2)
+    return code.replace(co_code=bytes(written), co_consts=tuple(constants))
+
+
+def _load_of_constant(index: int, is_given: bool) -> bytes:
+    """Returns instructions that load a constant, in a place where it is called or is an argument."""
+    load = bytes([dis.opmap["EXTENDED_ARG"], index >> 8, dis.opmap["LOAD_CONST"], index & 255])
+    null = b"" if is_given else bytes([dis.opmap["PUSH_NULL"], 0])
+    return load + null if sys.version_info >= (3, 13) else null + load

@@ -81,6 +81,12 @@ TRICKS: Final = (
         "replaces `math.sqrt` and `math.log2` in a trace, and gives symbols `divmod`: one compilation serves all sizes",
     ),
     Trick(
+        "calls of int",
+        ("trace/number_calls.py",),
+        "gives functions that call `int` or `float` on a size other code in a trace: one compilation serves all sizes",
+        "such a number is read, and each is compiled for",
+    ),
+    Trick(
         "symbol nodes",
         ("_torch/symbol_nodes.py",),
         "gives nodes behind symbolic numbers another class, which keeps what sympy has computed: torch makes them in "

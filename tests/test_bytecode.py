@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from subclass_aot.bytecode import (
     stored_globals,
     stores_of,
     uses_of,
+    with_calls_of_others,
 )
 
 STATE: list[Any] = []
@@ -317,3 +319,37 @@ _ITEM_A, _GET = Step("item", "a"), "get"
 def test_uses_of_arguments(function: Callable[..., Any], expected: Any) -> None:
     """The parts that a function names by constants are all that it reads; whatever else it does reads all."""
     assert uses_of(function.__code__) == expected
+
+
+def test_calls_of_others() -> None:
+    def program(n: Any, *more: Any) -> Any:
+        kinds = [int, map]
+        try:
+            found = [int(n), *map(int, more), max([int(k) for k in more], key=int), int("12", base=3), kinds[0](n)]
+            return found + [float(x) for x in found]  # noqa: TRY300
+        except TypeError as error:
+            return [error.__traceback__.tb_lineno, int]  # type: ignore[union-attr]
+
+    def other(*args: Any, **kwargs: Any) -> Any:
+        return ("int", *args, *kwargs.values())
+
+    code = with_calls_of_others(program.__code__, {"int": other})
+    assert code is not program.__code__ and len(code.co_code) == len(program.__code__.co_code)
+    changed = FunctionType(code, program.__globals__)
+    text = {"max": lambda x, key: (x, key is int), "float": lambda x: x}
+    changed = FunctionType(code, {**globals(), **text})
+    found = changed(2.5, "a", None)
+    assert found[:3] == [("int", 2.5), ("int", "a"), ("int", None)]
+    assert found[3] == ([("int", "a"), ("int", None)], True)
+    assert found[4:6] == [("int", "12", 3), 2]
+    assert changed(None)[0] == program(None)[0] and changed(None)[1] is int
+    assert with_calls_of_others(other.__code__, {"int": other}) is other.__code__
+
+
+def test_calls_of_others_in_a_function_with_many_names_and_constants() -> None:
+    numbers = ", ".join(f"{i}.5 + name_{i}" for i in range(400))
+    names: dict[str, Any] = {f"name_{i}": i for i in range(400)}
+    exec(f"def program(n):\n    return [{numbers}, int(n), int(n)]", names)  # noqa: S102
+    code = with_calls_of_others(names["program"].__code__, {"float": float, "int": lambda n: "other"})
+    assert FunctionType(code, names)(3)[-2:] == ["other", "other"]
+    assert FunctionType(code, names)(3)[:-2] == names["program"](3)[:-2]

@@ -591,6 +591,8 @@ def _least(expression: Any, ranges: Mapping[Any, Any], known: dict[Any, int | No
     if expression.is_Symbol:
         lower = ranges[expression].lower if expression in ranges else None
         return int(lower) if lower is not None and lower.is_Integer else None
+    if not expression.args:  # a number with a fraction
+        return None
     if expression not in known:  # of symbols it may become more, which would do no harm to leave out
         known[expression] = _least_of_parts(expression, [_least(part, ranges, known) for part in expression.args])
     return known[expression]

@@ -39,6 +39,7 @@ from subclass_aot.trace.handlers import traced_until_the_end
 from subclass_aot.trace.inputs import TracedInputs, UserInputs, plan_inputs, trace_inputs
 from subclass_aot.trace.made_leaves import described
 from subclass_aot.trace.mutations import requires_grad_mutations, retaining_inputs, with_backward
+from subclass_aot.trace.number_calls import were_met
 from subclass_aot.trace.settings import settings_noted
 from subclass_aot.trace.surroundings import recording, with_symbols
 from subclass_aot.trace.tangents import Tangents
@@ -181,6 +182,8 @@ def _record(
         values.start(given, recorder.listeners.random_numbers.start)
     with user.arguments.replaced(inputs.seen, stand_ins=True, in_this_thread=True) as call:
         forward = run_forward(fn, call, inputs, user, recorder, older)
+        if were_met():  # see Note [Calls of classes of numbers]
+            raise Retrace
         # May run lines of `fn` again.
         backward = run_backward(inputs, forward, forward.tangents, recorder, older, in_parts)
     if backward.put is None:

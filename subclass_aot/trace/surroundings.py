@@ -15,6 +15,7 @@ from subclass_aot.symbols import unbacked_sizes
 from subclass_aot.trace.autograd_graph import without_saved_tensor_hooks
 from subclass_aot.trace.composites import COMPOSITES
 from subclass_aot.trace.inputs import InputPlan
+from subclass_aot.trace.number_calls import calls_give_symbols
 from subclass_aot.trace.number_classes import classes_are_those_of_numbers
 from subclass_aot.trace.number_domains import operators_have_values
 from subclass_aot.trace.number_functions import functions_take_symbols
@@ -101,6 +102,7 @@ def _numbers_are_symbols(reads: bool) -> Iterator[None]:
         methods_are_those_of_numbers(reads),
         operators_have_values(reads),
         classes_are_those_of_numbers(),
+        calls_give_symbols(),
     ):
         yield
 

@@ -19,6 +19,7 @@ from subclass_aot.tables import Gradients
 from subclass_aot.trace.attempt import Attempt
 from subclass_aot.trace.handlers import Abandoned, handlers_run, handlers_wait, with_handlers_waiting
 from subclass_aot.trace.joint import JointTrace, trace_once
+from subclass_aot.trace.number_calls import functions_become_known
 from subclass_aot.trace.text import Hashes
 from subclass_aot.trace.threads import is_tracing, now_tracing, one_at_a_time
 
@@ -115,6 +116,7 @@ def _trace_arguments(
                 torch.autograd.set_multithreading_enabled(False),  # else what a GPU computes goes backward in a thread
                 kernels,
                 hashes.used(),
+                functions_become_known(),
             ):
                 return trace_once(fn, attempt, decompositions, inference)
         except Exception as error:  # of the function's, which read a hash
