@@ -43,13 +43,13 @@ _PLACES: list[tuple[Any, str]] = [
 
 
 def _whole_number_of(*args: Any, **kwargs: Any) -> Any:
-    """Is `int`, and gives a symbol for a symbol."""
+    """Does what `int` does, and gives a symbol for a symbol."""
     is_symbol = len(args) == 1 and not kwargs and _is_known(args[0])
     return torch.sym_int(args[0]) if is_symbol else int(*args, **kwargs)
 
 
 def _float_of(*args: Any, **kwargs: Any) -> Any:
-    """Is `float`, and gives a symbol for a symbol."""
+    """Does what `float` does, and gives a symbol for a symbol."""
     is_symbol = len(args) == 1 and not kwargs and _is_known(args[0])
     return torch.sym_float(args[0]) if is_symbol else float(*args, **kwargs)
 
