@@ -115,7 +115,7 @@ def _put_back(functions: list[tuple[FunctionType, CodeType]]) -> None:
 
 
 def _of_builtins(names: dict[str, object]) -> dict[str, Callable[..., Any]]:
-    """Leaves out what a module has another function for."""
+    """Returns those for which a module has no other function."""
     return {name: other for name, other in _OTHERS.items() if name not in names}
 
 
