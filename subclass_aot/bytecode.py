@@ -340,19 +340,41 @@ class CallOf(NamedTuple):
     by_map: bool
 
 
+_ITERATED = frozenset(("range",))
+"""Names of which only those calls count whose result a loop goes through, and nobody keeps."""
+
+
 @cached_by_code
 def calls_of(code: types.CodeType, names: frozenset[str]) -> tuple[CallOf, ...]:
-    """Returns where a function calls globals of some names. Functions inside it are left out."""
-    found, before = [], _END
-    for step in dis.get_instructions(code):
-        if step.opname == "EXTENDED_ARG":
-            continue
+    """Returns where a function calls globals of some names; `range` where a loop goes through it: `for i in range(n)`.
+
+    Functions inside it are left out.
+    """
+    steps = [step for step in dis.get_instructions(code) if step.opname not in ("CACHE", "EXTENDED_ARG")]
+    found = []
+    for i, step in enumerate(steps):
         if step.opname == "LOAD_GLOBAL" and step.argval in names:
-            is_called = bool(step.arg and step.arg & 1)
-            if is_called or _is_call_of_map(before):
-                found.append(CallOf(step.offset, step.argval, not is_called))
-        before = step
+            is_called, by_map = bool(step.arg and step.arg & 1), i > 0 and _is_call_of_map(steps[i - 1])
+            if step.argval in _ITERATED:
+                is_called, by_map = is_called and _is_iterated(steps, i), False
+            if is_called or by_map:
+                found.append(CallOf(step.offset, step.argval, by_map))
     return tuple(found)
+
+
+def _is_iterated(steps: list[dis.Instruction], at: int) -> bool:
+    """Returns whether a loop goes through what the function gives that an instruction loads."""
+    start = _begins(steps[at])
+    for step, after in zip(steps[at + 1 :], steps[at + 2 :], strict=False):
+        if step.opname == "CALL" and _begins(step) == start:
+            return after.opname == "GET_ITER" and None not in start
+    return False
+
+
+def _begins(step: dis.Instruction) -> tuple[int | None, int | None]:
+    """Returns the line and the column where an expression begins; None where that is left out of the code."""
+    found: Any = step.positions or (None,) * 4
+    return found[0], found[2]
 
 
 def _is_call_of_map(step: dis.Instruction) -> bool:
@@ -391,3 +413,8 @@ def _load_of_constant(index: int, is_given: bool) -> bytes:
     load = bytes([dis.opmap["EXTENDED_ARG"], index >> 8, dis.opmap["LOAD_CONST"], index & 255])
     null = b"" if is_given else bytes([dis.opmap["PUSH_NULL"], 0])
     return load + null if sys.version_info >= (3, 13) else null + load
+
+
+def number_of_arguments(code: types.CodeType, offset: int) -> int:
+    """Returns how many arguments the call at an offset has; 255 and more may be any number."""
+    return code.co_code[offset + 1]

@@ -83,7 +83,7 @@ TRICKS: Final = (
     Trick(
         "calls of int",
         ("trace/number_calls.py",),
-        "gives functions that call `int` or `float` on a size other code in a trace: one compilation serves all sizes",
+        "gives functions that call `int`, `float` or `range` on a size other code in a trace, which takes symbols",
         "such a number is read, and each is compiled for",
     ),
     Trick(

@@ -1,4 +1,4 @@
-"""Calls of `int` and `float` on symbolic numbers: `x[: int(n * 0.5)]`.
+"""Calls of `int`, `float` and `range` on symbolic numbers: `x[: int(n * 0.5)]`.
 
 Note [Calls of classes of numbers]
 ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
@@ -29,14 +29,15 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
-from subclass_aot.bytecode import calls_of, with_calls_of_others
+from subclass_aot.bytecode import calls_of, number_of_arguments, with_calls_of_others
 from subclass_aot.put_back import PutBack, attributes_put_back
+from subclass_aot.trace.number_ranges import numbers_in_range
 from subclass_aot.trace.text import is_of_program
 from subclass_aot.tricks import is_on
 
 _PLACES: list[tuple[Any, str]] = [
     (torch.SymInt, "__int__"),
-    (torch.SymInt, "__index__"),  # by which `float` reads it
+    (torch.SymInt, "__index__"),  # by which `float` and `range` read it
     (torch.SymFloat, "__int__"),
     (torch.SymFloat, "__float__"),
 ]
@@ -64,7 +65,7 @@ def _is_known(number: Any) -> bool:
     return type(number) is torch.SymFloat and _torch.symbolic.has_example(number)
 
 
-_OTHERS: dict[str, Callable[..., Any]] = {"int": _whole_number_of, "float": _float_of}
+_OTHERS: dict[str, Callable[..., Any]] = {"int": _whole_number_of, "float": _float_of, "range": numbers_in_range}
 _calling: weakref.WeakSet[FunctionType] = weakref.WeakSet()
 """The functions whose code calls these on symbols, itself or in a function inside."""
 
@@ -86,7 +87,7 @@ def functions_become_known() -> Iterator[None]:
 
 
 def were_met() -> bool:
-    """Returns whether the trace that runs has met functions that call `int` or `float` on a symbol, and have not the
+    """Returns whether the trace that runs has met functions that call these on a symbol, and have not the
     other code.
     """
     return bool(_met.get())
@@ -132,14 +133,15 @@ def _noting(torchs: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _is_call(frame: FrameType) -> bool:
-    """Returns whether a frame calls `int` or `float`, or has `map` call it."""
+    """Returns whether a frame calls one of these, or has `map` call it."""
     code = frame.f_code
     calls = calls_of(code, frozenset(_of_builtins(frame.f_globals)))
     if not calls or any(call.by_map for call in calls):
         return bool(calls)
     starts = [(line, column) for line, _, column, _ in code.co_positions()]
     call = starts[frame.f_lasti // 2]
-    return None in call or any(starts[each.offset // 2] == call for each in calls)  # None: nobody can tell
+    names = {each.name for each in calls if None in call or starts[each.offset // 2] == call}  # None: nobody can tell
+    return bool(names) and (names != {"range"} or number_of_arguments(code, frame.f_lasti) > 1)  # `range(n)` needs `n`
 
 
 def _note_functions(codes: dict[int, CodeType]) -> None:
