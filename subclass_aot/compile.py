@@ -158,6 +158,8 @@ def aot_compile(  # noqa: PLR0913  # its options
 
 
 _FIRST = "first call"
+_STAY = "; its sizes stay numbers, since "
+_NOT_SO = " before, not so now"
 _ALIKE = 8
 """How many compilations in a row have one reason before a warning says it."""
 _COMPARED = 4
@@ -312,7 +314,7 @@ class CompiledFunction(Generic[_P, _R]):
 
     def _warn_of_one_value(self) -> None:
         """Says once that the function is compiled at each call, if one value is the reason for the latest of them."""
-        latest = self.recompiles[-_ALIKE:]
+        latest = [reason.partition(_STAY)[0] for reason in self.recompiles[-_ALIKE:]]
         places = {reason.partition(": ")[0] for reason in latest}
         is_value = not any("; " in reason or ": Tensor " in reason for reason in latest)
         if len(latest) < _ALIKE or len(places) > 1 or not is_value or self._has_told_of_value:
@@ -555,14 +557,16 @@ class CompiledFunction(Generic[_P, _R]):
         why = reason = self._reason(arguments, tried)
         failed = attempt.failure
         if failed is not None:
-            reason += f"; its sizes stay numbers, since with symbols it fails: {first_line(failed)}"
+            reason += f"{_STAY}with symbols it fails: {first_line(failed)}"
             self._values.keep_numbers()
+        elif attempt.known_since:
+            reason += f"{_STAY}this cannot be done with symbols: {attempt.known_since}"
         made = Specialization.of(self.fn, arguments, trace.signature, graphs, reason, self._kept)
         log_code(made.entry.sources, name)
         if self._failures.may_build:
             self._failures.note_compiled(kind_of(arguments, global_state()))
         if why != _FIRST:
-            self.recompiles.append(why)
+            self.recompiles.append(reason)
         return made
 
     def _reason(self, arguments: Arguments, tried: _Tried) -> str:
@@ -575,10 +579,17 @@ class CompiledFunction(Generic[_P, _R]):
             latest, other = list(tried.items())[-1]
             return self._values.reason(latest.signature, other)
         state = global_state()
-        differences = (difference(s.facts, facts_of(arguments, state, s.scope)) for s in self._specializations)
+        differences = (
+            s.with_places(difference(s.facts, facts_of(arguments, state, s.scope))) for s in self._specializations
+        )
         told = functools.partial(self._changing.told, arguments.paths_of_leaves)
-        nearest = min(map(told, differences), key=len)
+        nearest = min(map(told, differences), key=_distance)
         return "; ".join(nearest) or "the same call as before (its entry was dropped from the cache)"
+
+
+def _distance(differences: list[str]) -> tuple[int, int]:
+    """Returns how far two calls are from each other: one that fits but for what was assumed of symbols is near."""
+    return sum(_NOT_SO not in line for line in differences), len(differences)
 
 
 class _PartsMayChange(BaseException):

@@ -82,6 +82,21 @@ class Specialization:
         """The sizes and strides of its inputs that are symbols, with their texts."""
         return dict(self.scope.places)
 
+    def with_places(self, differences: list[str]) -> list[str]:
+        """Returns what differs from another call, with the place in the program that has assumed a size.
+
+        Args:
+            differences: Each as one line.
+        """
+        symbols = self.signature.assumptions.symbols
+        found = list(differences)
+        for where, number, place in () if symbols is None else symbols.pinned():
+            path = where.rpartition(".")[0]
+            for i, line in enumerate(differences):
+                if line.startswith(f"{path}: ") and place:
+                    found[i] += f" ({where} == {number} is assumed at {place})"
+        return found
+
 
 class Specializations:
     """All that was compiled, the one used last first.

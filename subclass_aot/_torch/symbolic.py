@@ -293,10 +293,28 @@ def assumptions(env: Any, without_place: int = 0) -> list[tuple[Any, str]]:
     for number, guard in enumerate(env.guards):
         expression = env.simplify(env.replace(guard.expr))
         if expression not in (True, False):
-            frame = guard.sloc.framework_loc
-            place = guard.sloc.maybe_user_loc or (f"{frame.filename}:{frame.lineno}" if frame is not None else "")
-            found.append((expression, "" if number < without_place else place))
+            found.append((expression, "" if number < without_place else _place_of(guard)))
     return found
+
+
+def place_of_number(env: Any, symbol: Any, without_place: int = 0) -> str:
+    """Returns the place in the source where a solver assumed what number a symbol is; "" where that is not known.
+
+    Args:
+        env: The solver.
+        symbol: The symbol, which is a number by now.
+        without_place: How many of the first assumptions were given to it, and have no place.
+    """
+    import sympy
+
+    guards = [guard for guard in env.guards[without_place:] if symbol in guard.expr.free_symbols]
+    equal = [guard for guard in guards if isinstance(guard.expr, sympy.Eq) and len(guard.expr.free_symbols) == 1]
+    return _place_of((equal or guards)[-1]) if guards else ""
+
+
+def _place_of(guard: Any) -> str:
+    frame = guard.sloc.framework_loc
+    return guard.sloc.maybe_user_loc or (f"{frame.filename}:{frame.lineno}" if frame is not None else "")
 
 
 def assertions(env: ShapeEnv) -> list[tuple[Any, Any, bool]]:

@@ -182,11 +182,9 @@ class Symbols:
         >>> bool(symbols.size(8, "x.size(0)") == 8), symbols.pinned()[0][:2]
         (True, ('x.size(0)', 8))
         """
-        places = {
-            next(iter(e.free_symbols)): p for e, p in _torch.symbolic.assumptions(self.env) if len(e.free_symbols) == 1
-        }
         numbers = {symbol: _torch.symbolic.expression_of(self.symints[symbol]) for symbol in self._where}
-        return [(self._where[s], int(n), places.get(s, "")) for s, n in numbers.items() if n.is_number]
+        place_of = partial(_torch.symbolic.place_of_number, self.env, without_place=self._told)
+        return [(self._where[s], int(n), place_of(s)) for s, n in numbers.items() if n.is_number]
 
     @contextmanager
     def closed(self) -> Iterator[None]:

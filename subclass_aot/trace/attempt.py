@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
+from subclass_aot._stack import user_line_of
 from subclass_aot.call import Arguments
 from subclass_aot.graph import Looks, Retrace, TraceOptions
 from subclass_aot.sizes import DynamicSizes, GivenSizes
@@ -23,6 +24,7 @@ class Attempt:
         failure: What the function or a compiler raised where more sizes were symbols.
         options: What the attempts before this one have found out.
         parts: Whether backward may have several parts. See Note [Parts of backward].
+        known_since: The line of the program, and what it ran, where a trace found that sizes must be numbers; or "".
         handlers: How many handlers of signals had run before `arguments` were read.
     """
 
@@ -32,6 +34,7 @@ class Attempt:
     failure: BaseException | None = None
     options: TraceOptions = TraceOptions()
     parts: bool = False
+    known_since: str = ""
     handlers: int = dataclasses.field(default_factory=handlers_run)
 
     def after(self, failure: SizesMustBeKnown | Retrace) -> Attempt:
@@ -40,7 +43,9 @@ class Attempt:
         Args:
             failure: Why this attempt failed.
         """
-        sizes, options = self.sizes, self.options
+        sizes, options, since = self.sizes, self.options, self.known_since
+        if not isinstance(failure, Retrace):
+            since = user_line_of(failure)
         if isinstance(failure, Retrace):
             options = failure.options(options)
             if options.data_dependent_sizes and sizes is None:
@@ -53,4 +58,4 @@ class Attempt:
         else:  # those that depend on data: the call tells them, or the operator that makes them is refused
             assert sizes is not None, "a trace without symbolic sizes has known ones"
             sizes, options = None, dataclasses.replace(options, data_dependent_sizes=False, values_fix_sizes=True)
-        return dataclasses.replace(self, sizes=sizes, options=options)
+        return dataclasses.replace(self, sizes=sizes, options=options, known_since=since)
