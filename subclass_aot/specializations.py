@@ -94,7 +94,8 @@ class Specialization:
             path = where.rpartition(".")[0]
             for i, line in enumerate(differences):
                 if line.startswith(f"{path}: ") and place:
-                    found[i] += f" ({where} == {number} is assumed at {place})"
+                    name = where if line.startswith(f"{path}: Tensor") else path  # which is a number
+                    found[i] += f" ({name} == {number} is assumed at {place})"
         return found
 
 

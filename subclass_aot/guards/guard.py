@@ -280,6 +280,7 @@ class _GuardWriter:
             tables=tuple(dict.fromkeys(once.objects.tables)),
             alike=tuple(alike.values()),
             owners=tuple(name for name, _ in once.objects.gradients),
+            numbers=tuple(apart.table for apart in once.objects.numbers),
         )
         listed = ", ".join("(" + "".join(f"{name}, " for name in names) + ")" for names in parts)
         once.source.line(f"return {once.source.const(Found, 'Found')}({listed})")
@@ -313,7 +314,7 @@ class _GuardWriter:
         source.line(f"if not ({' and '.join(same)}): {found} = {kept}.read({leaves_now})")
         source.refuse_if(f"{found} is None")
         names = [source.fresh(hint) for hint in ("kept_values", "kept_leaves", "kept_wrappers")]
-        source.line(f"{', '.join(names)}, _, _, _ = {found}")
+        source.line(f"{', '.join(names)}, _, _, _, _ = {found}")
         tensors.objects.distinct_from(f"{found}[4]", alike)
         values, leaves, wrappers = [
             self.elements.of(name, len(part)) for name, part in zip(names, parts[:3], strict=True)
@@ -325,6 +326,10 @@ class _GuardWriter:
         now = zip((*leaves, *wrappers), (*parts.leaves, *parts.wrappers), strict=True)
         tensors.checked = [(new, *checked[old]) for new, old in now if old in checked]
         self.read_gradients(f"{found}[5]", [number for _, number in once.objects.gradients or ()])
+        for i, apart in enumerate(once.objects.numbers):
+            local = source.fresh("numbers")
+            source.line(f"{local} = {found}[6][{i}]")
+            tensors.objects.numbers_apart(local, apart)
 
     def read_gradients(self, owners: str, numbers: Sequence[int | None]) -> None:
         """Reads the `.grad` of tensors that are kept; compares those that are not there, or stand elsewhere, too.

@@ -9,7 +9,8 @@ object, everything is read and checked anew: after an assignment to an attribute
 wrapper of this library, a move to another device, a hook. A write *into* a tensor needs no reading, since the leaf is
 the same object. The metadata of each tensor, and whether it requires grad, is not a matter of identity: that is
 compared at each call, for all tensors together. So are gradients: a step of training has others than the one before,
-and a guard that kept them would keep their memory while new ones are computed.
+and a guard that kept them would keep their memory while new ones are computed. Numbers that are symbols are read at
+each call, too, out of the dicts in which they stand.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class Found(NamedTuple):
         tables: Tables of other objects, as `same_items` compares them.
         alike: Objects from which arguments must differ.
         owners: Tensors whose `.grad` is read at each call.
+        numbers: Dicts of which numbers are read at each call.
     """
 
     values: tuple[Any, ...]
@@ -46,12 +48,13 @@ class Found(NamedTuple):
     tables: tuple[Any, ...]
     alike: tuple[Any, ...]
     owners: tuple[Any, ...]
+    numbers: tuple[Any, ...]
 
 
 Read = Callable[[list[Any]], Found | None]
 """From the flattened arguments to what is kept; None if it does not fit."""
 
-_NOTHING: tuple[tuple[Any, ...], Found] = (({}, ("anything",)), Found((), (), (), (), (), ()))
+_NOTHING: tuple[tuple[Any, ...], Found] = (({}, ("anything",)), Found((), (), (), (), (), (), ()))
 """Equal to nothing that `same_items` finds, so that everything is read."""
 
 
@@ -105,6 +108,7 @@ def positions_to_keep(arguments: Arguments, metas: Sequence[ValueMeta]) -> set[i
     in_objects: set[int] = set()  # of arguments, and states of generators: those are read at each call
     in_modules: set[int] = set()
     gradients, extras = arguments.objects.gradients, arguments.extras
+    apart: set[int] | None = None
     for number, (place, position) in enumerate(arguments.placed):
         match place:
             case ArgumentPlace():
@@ -113,6 +117,9 @@ def positions_to_keep(arguments: Arguments, metas: Sequence[ValueMeta]) -> set[i
                 in_objects.add(position)
             case HeldPlace() if arguments.objects.tensors[place.number].of_generator:
                 in_objects.add(position)
+            case HeldPlace() if arguments.objects.tensors[place.number].is_number:
+                apart = arguments.objects.numbers_apart if apart is None else apart
+                (in_objects if place.number in apart else in_modules).add(position)
             case HeldPlace() if place.number in gradients:  # read at each call; it may stand elsewhere, too
                 if number in extras:
                     in_objects.add(position)

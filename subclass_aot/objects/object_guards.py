@@ -38,6 +38,7 @@ from subclass_aot.objects.nodes import (
     tensor_of,
     value_of,
 )
+from subclass_aot.objects.numbers_apart import NumbersApart
 from subclass_aot.objects.same_table import SameTable
 from subclass_aot.objects.walk import Objects
 from subclass_aot.tables import ATOMS, HOOKS, Table, has_vars
@@ -64,6 +65,7 @@ class ObjectGuards:
         tables: Expressions of what `same_items` can compare, so that an unchanged table need not be read again.
         gradients: If not None, gets the tensors whose `.grad` is left out, each with the number of that, or None.
             Another step of training has other gradients, and who kept one would keep its memory.
+        numbers: Then, the tables with numbers that are read at each call.
     """
 
     # More than ten attributes, parts of one state: what is compared, where it is written, and what was met.
@@ -78,6 +80,7 @@ class ObjectGuards:
         self.tensors: dict[int, str] = {}
         self.tables: list[str] = []
         self.gradients: list[tuple[str, int | None]] | None = None
+        self.numbers: list[NumbersApart] = []
         self._locals: dict[int, str] = {}
 
     def leaves(self, compared: Collection[int] = ()) -> None:
@@ -266,8 +269,27 @@ class ObjectGuards:
                 ((_, node),) = entries
                 self.gradients.append((name, node.number if isinstance(node, TensorAt) else None))
                 continue
-            self.tables.append(f"*{self.source.const(table.watched, 'watched')}({name})")
+            apart = None if self.gradients is None else NumbersApart.of(name, holder, table, entries, self.source)
+            if apart is None:
+                self.tables.append(f"*{self.source.const(table.watched, 'watched')}({name})")
+            else:
+                self.numbers.append(apart)
+                self.tables += [f"({apart.table}, {key!r})" for key in apart.others]
             self.table(name, holder, table, entries)
+
+    def numbers_apart(self, name: str, apart: NumbersApart) -> None:
+        """Reads numbers that change, and compares the names of all that stands beside them.
+
+        Args:
+            name: The local of the table.
+            apart: What it has.
+        """
+        if apart.in_order:
+            same = self.source.const(same_keys, "same_keys")
+            self.source.refuse_if(f"not {same}({name}, {self.source.const(apart.keys, 'keys')})")
+        elif not apart.is_part:
+            self.source.refuse_if(f"{name}.keys() != {self.source.const(frozenset(apart.keys), 'keys')}")
+        self._by_name(name, apart.numbers)
 
     def table(self, name: str, holder: Holder, table: Table, entries: Entries) -> None:
         """Compares one table of an object."""

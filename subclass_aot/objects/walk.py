@@ -43,6 +43,7 @@ from subclass_aot.objects.nodes import (
     value_of,
     with_other_ids,
 )
+from subclass_aot.objects.numbers_apart import numbers_apart
 from subclass_aot.objects.stepped import NotStepped, stand_in_for
 from subclass_aot.objects.untracked_state import (
     put_back_generators,
@@ -140,6 +141,11 @@ class Objects:
     def modules(self) -> list[tuple[str, torch.nn.Module]]:
         """Modules that were found, with their paths."""
         return [(h.path, h.value) for h in self.holders if isinstance(h.value, torch.nn.Module)]
+
+    @property
+    def numbers_apart(self) -> set[int]:
+        """The numbers of what stands for numbers that are read apart from what is beside them."""
+        return numbers_apart(self.holders)
 
     @property
     def gradients(self) -> set[int]:

@@ -182,7 +182,7 @@ def _record(
         values.start(given, recorder.listeners.random_numbers.start)
     with user.arguments.replaced(inputs.seen, stand_ins=True, in_this_thread=True) as call:
         forward = run_forward(fn, call, inputs, user, recorder, older)
-        if were_met():  # see Note [Calls of classes of numbers]
+        if plan.symbols is not None and were_met():  # see Note [Calls of classes of numbers]
             raise Retrace
         # May run lines of `fn` again.
         backward = run_backward(inputs, forward, forward.tangents, recorder, older, in_parts)

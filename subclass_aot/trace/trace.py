@@ -116,7 +116,7 @@ def _trace_arguments(
                 torch.autograd.set_multithreading_enabled(False),  # else what a GPU computes goes backward in a thread
                 kernels,
                 hashes.used(),
-                functions_become_known(),
+                nullcontext() if attempt.sizes is None else functions_become_known(),
             ):
                 return trace_once(fn, attempt, decompositions, inference)
         except Exception as error:  # of the function's, which read a hash
