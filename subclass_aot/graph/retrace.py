@@ -21,6 +21,7 @@ class TraceOptions:
         with_grad: Of which inputs the `.grad` is an input, too, since the program reads or changes it; `True` for more
             of them than until now.
         hashes_by_value: Whether symbolic numbers have a hash, that of their value; torch's have none.
+        searched: How often functions were searched for that call `int` on symbols. A program may make such at each run.
     """
 
     views: frozenset[str] = frozenset()
@@ -30,6 +31,7 @@ class TraceOptions:
     fused_lstm: bool = True
     with_grad: bool | Gradients = False
     hashes_by_value: bool = False
+    searched: int = 0
 
 
 class Retrace(BaseException):
@@ -39,7 +41,7 @@ class Retrace(BaseException):
         **changes: The options that are other ones, by their names in `TraceOptions`; views are more ones.
     """
 
-    def __init__(self, **changes: bool | Gradients | frozenset[str]) -> None:
+    def __init__(self, **changes: bool | int | Gradients | frozenset[str]) -> None:
         super().__init__(changes)
         self._changes = changes
 

@@ -74,6 +74,10 @@ class JointTrace:
         return sum(not desc.is_backward for desc in descs)
 
 
+_SEARCHES = 2
+"""How often a trace begins again since more functions were found that call `int` on symbols."""
+
+
 def trace_once(
     fn: Callable[..., Any], attempt: Attempt, decompositions: Mapping[Any, Callable[..., Any]] | None, inference: bool
 ) -> JointTrace:
@@ -103,7 +107,7 @@ def trace_once(
                     recording(plan, recorder),
                 ):
                     inputs = trace_inputs(plan, user, recorder, inference)
-                    forward, backward = _record(fn, inputs, user, recorder, older, attempt.parts)
+                    forward, backward = _record(fn, inputs, user, recorder, older, attempt)
                 read = tuple({**arguments.objects.settings, **settings})
                 trace = _joint(inputs, forward, backward, read, arguments.changing)
         except Exception as error:  # of the function's
@@ -168,7 +172,7 @@ def _record(
     user: UserInputs,
     recorder: Recorder,
     older: OlderObjects,
-    in_parts: bool,
+    attempt: Attempt,
 ) -> tuple[Forward, Backward]:
     """Runs the function forward and backward. When this returns, nothing but its inputs and what it returns holds
     traced tensors.
@@ -182,10 +186,10 @@ def _record(
         values.start(given, recorder.listeners.random_numbers.start)
     with user.arguments.replaced(inputs.seen, stand_ins=True, in_this_thread=True) as call:
         forward = run_forward(fn, call, inputs, user, recorder, older)
-        if plan.symbols is not None and were_met():  # see Note [Calls of classes of numbers]
-            raise Retrace
+        if plan.symbols is not None and attempt.options.searched < _SEARCHES and were_met():
+            raise Retrace(searched=attempt.options.searched + 1)  # see Note [Calls of classes of numbers]
         # May run lines of `fn` again.
-        backward = run_backward(inputs, forward, forward.tangents, recorder, older, in_parts)
+        backward = run_backward(inputs, forward, forward.tangents, recorder, older, attempt.parts)
     if backward.put is None:
         return dataclasses.replace(forward, after=None), backward
     assert forward.after is not None

@@ -156,6 +156,7 @@ def _note_functions(codes: dict[int, CodeType]) -> None:
                 _calling.add(each)
                 found |= inside
     _in_vain.update({key: code for key, code in codes.items() if key not in found})
+    codes.clear()  # a signal may come, and this be called again
 
 
 def _codes_in(code: CodeType) -> Iterator[CodeType]:

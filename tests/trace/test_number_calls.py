@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import Any
 
@@ -143,6 +143,35 @@ def test_functions_that_die_are_forgotten() -> None:
     del function
     gc.collect()
     assert died() is None
+
+
+def test_functions_that_each_trace_makes_anew() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        names: dict[str, Any] = {}
+        exec("def half(n): return int(n * 0.5)", names)  # noqa: S102
+        return x[: names["half"](x.shape[0])]
+
+    compiled = aot_compile(program)
+    for n in (4, 6, 8):
+        assert torch.equal(compiled(torch.ones(n)), program(torch.ones(n)))
+
+
+def test_a_generator_that_runs_already() -> None:
+    def halves(sizes: list[Any]) -> Iterator[int]:
+        yield 0
+        while True:
+            yield int(sizes[0] * 0.5)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        sizes = [x.shape[0]]
+        steps = halves(sizes)
+        next(steps)
+        return x * next(steps)
+
+    compiled = aot_compile(program)
+    for n in (4, 6, 8, 9):
+        assert torch.equal(compiled(torch.ones(n)), program(torch.ones(n)))
+    assert len(compiled.recompiles) == 1
 
 
 def test_code_is_put_back_after_an_error() -> None:
