@@ -32,8 +32,9 @@ Symbolic = torch.SymInt | torch.SymFloat | torch.SymBool
 
 
 FUNCTIONS: dict[str, Callable[[Any], Any]] = {
-    "sqrt": torch.sym_sqrt, "log2": torch._sym_log2,  # type: ignore[attr-defined]  # made by a loop
-}  # fmt: skip
+    name: getattr(torch, f"_sym_{name}")  # made by a loop, and of two one has a public name
+    for name in ("sqrt", "log2", "sin", "cos", "tan", "sinh", "cosh", "tanh", "asin", "acos", "atan")
+}
 """Functions of symbols, by the names that `math` has for them."""
 
 
@@ -397,6 +398,10 @@ def _operators_of_python() -> type:
         round_decimal = staticmethod(rounded)
         floor = staticmethod(lambda x: torch.sym_float(floor(x)))
         ceil = staticmethod(lambda x: torch.sym_float(ceil(x)))
+
+        sin, cos, tan = (staticmethod(FUNCTIONS[name]) for name in ("sin", "cos", "tan"))
+        sinh, cosh, tanh = (staticmethod(FUNCTIONS[name]) for name in ("sinh", "cosh", "tanh"))
+        asin, acos, atan = (staticmethod(FUNCTIONS[name]) for name in ("asin", "acos", "atan"))
 
         @staticmethod
         def reciprocal(x: Any) -> Any:
