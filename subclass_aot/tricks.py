@@ -78,7 +78,8 @@ TRICKS: Final = (
     Trick(
         "math",
         ("trace/number_functions.py",),
-        "replaces `math.sqrt`, `math.sin` and others in a trace, and gives symbols `divmod`: one compilation serves all sizes",
+        "replaces `math.sqrt`, `math.sin` and others in a trace, and gives symbols `divmod`: one compilation serves "
+        "all sizes",
     ),
     Trick(
         "calls of int",

@@ -43,19 +43,17 @@ _PLACES: list[tuple[Any, str]] = [
 ]
 
 
-def _whole_number_of(*args: Any, **kwargs: Any) -> Any:
-    """Does what `int` does, and gives a symbol for a symbol."""
-    is_symbol = len(args) == 1 and not kwargs and _is_known(args[0])
-    return torch.sym_int(args[0]) if is_symbol else int(*args, **kwargs)
+def _with_symbols(pythons: Callable[..., Any], of_symbols: Callable[[Any], Any]) -> Callable[..., Any]:
+    """Returns what does as a class of numbers does, and gives a symbol for a symbol."""
+
+    def call(*args: object, **kwargs: object) -> Any:
+        is_symbol = len(args) == 1 and not kwargs and _is_known(args[0])
+        return of_symbols(args[0]) if is_symbol else pythons(*args, **kwargs)
+
+    return call
 
 
-def _float_of(*args: Any, **kwargs: Any) -> Any:
-    """Does what `float` does, and gives a symbol for a symbol."""
-    is_symbol = len(args) == 1 and not kwargs and _is_known(args[0])
-    return torch.sym_float(args[0]) if is_symbol else float(*args, **kwargs)
-
-
-def _is_known(number: Any) -> bool:
+def _is_known(number: object) -> bool:
     """Returns whether a number is a symbol of which nothing is to be read.
 
     Data may decide that a float is NaN, which has no whole part, or zero, whose sign is lost where that is assumed.
@@ -65,7 +63,11 @@ def _is_known(number: Any) -> bool:
     return type(number) is torch.SymFloat and _torch.symbolic.has_example(number)
 
 
-_OTHERS: dict[str, Callable[..., Any]] = {"int": _whole_number_of, "float": _float_of, "range": numbers_in_range}
+_OTHERS: dict[str, Callable[..., Any]] = {
+    "int": _with_symbols(int, torch.sym_int),
+    "float": _with_symbols(float, torch.sym_float),
+    "range": numbers_in_range,
+}
 _calling: weakref.WeakSet[FunctionType] = weakref.WeakSet()
 """The functions whose code calls these on symbols, itself or in a function inside."""
 
@@ -121,7 +123,7 @@ def _of_builtins(names: dict[str, object]) -> dict[str, Callable[..., Any]]:
 
 
 def _noting(torchs: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def method(number: Any) -> Any:
+    def method(number: object) -> Any:
         frame, met = sys._getframe(1), _met.get()
         if met is not None and is_of_program(frame):
             code = frame.f_code

@@ -15,11 +15,12 @@ import torch
 from subclass_aot import _torch
 
 
-def numbers_in_range(*args: Any, **kwargs: Any) -> Iterable[Any]:
+def numbers_in_range(*args: object, **kwargs: object) -> Iterable[Any]:
     """Returns the numbers that `range` gives, some of them symbols."""
+    given: Any = args
     if kwargs or len(args) not in (2, 3) or not any(map(_is_symbol, args)) or not all(map(_is_whole, args)):
-        return range(*args, **kwargs)
-    start, stop, step = args if len(args) == 3 else (*args, 1)
+        return range(*given, **kwargs)
+    start, stop, step = given if len(args) == 3 else (*given, 1)
     if step == 0:
         return range(0, 0, 0)  # which raises
     count = operator.index((stop - start + step + (-1 if step > 0 else 1)) // step)
