@@ -78,8 +78,7 @@ TRICKS: Final = (
     Trick(
         "math",
         ("trace/number_functions.py",),
-        "replaces `math.sqrt`, `math.sin` and others in a trace, and gives symbols `divmod`: one compilation serves "
-        "all sizes",
+        "replaces `math.sqrt` and `math.log2` in a trace, and gives symbols `divmod`: one compilation serves all sizes",
     ),
     Trick(
         "calls of int",

@@ -38,6 +38,9 @@ def functions() -> dict[str, Any]:
         def eval(cls, first: sympy.Basic, second: sympy.Basic) -> object:
             return _computed(operator.add, first, second)
 
+        def _torch_sympystr(self, printer: Any) -> str:  # by which torch's printers write it, inductor's too
+            return f"({printer.doprint(self.args[0])} + {printer.doprint(self.args[1])})"
+
     class FloatMul(sympy.Function):  # type: ignore[misc]
         """A product of two floating-point numbers."""
 
@@ -46,6 +49,9 @@ def functions() -> dict[str, Any]:
         @classmethod
         def eval(cls, first: sympy.Basic, second: sympy.Basic) -> object:
             return _computed(operator.mul, first, second)
+
+        def _torch_sympystr(self, printer: Any) -> str:
+            return f"({printer.doprint(self.args[0])} * {printer.doprint(self.args[1])})"
 
     found = {"add": FloatAdd, "mul": FloatMul}
     handlers().update({function: name for name, function in found.items()})  # by which torch evaluates expressions

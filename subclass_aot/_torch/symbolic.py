@@ -32,9 +32,8 @@ Symbolic = torch.SymInt | torch.SymFloat | torch.SymBool
 
 
 FUNCTIONS: dict[str, Callable[[Any], Any]] = {
-    name: getattr(torch, f"_sym_{name}")  # made by a loop, and of two one has a public name
-    for name in ("sqrt", "log2", "sin", "cos", "tan", "sinh", "cosh", "tanh", "asin", "acos", "atan")
-}
+    "sqrt": torch.sym_sqrt, "log2": torch._sym_log2,  # type: ignore[attr-defined]  # made by a loop
+}  # fmt: skip
 """Functions of symbols, by the names that `math` has for them."""
 
 
@@ -349,12 +348,6 @@ def as_python(expression: sympy.Basic, names: Mapping[Any, str]) -> str:
         def _print_Symbol(self, expr: sympy.Basic) -> str:
             return names[expr]
 
-        def _print_FloatAdd(self, expr: sympy.Basic) -> str:
-            return f"({self._print(expr.args[0])} + {self._print(expr.args[1])})"
-
-        def _print_FloatMul(self, expr: sympy.Basic) -> str:
-            return f"({self._print(expr.args[0])} * {self._print(expr.args[1])})"
-
         def _print_IsNonOverlappingAndDenseIndicator(self, expr: sympy.Basic) -> str:
             return f"torch.utils._sympy.functions.{expr.func.__name__}({', '.join(map(self._print, expr.args))})"
 
@@ -398,10 +391,6 @@ def _operators_of_python() -> type:
         round_decimal = staticmethod(rounded)
         floor = staticmethod(lambda x: torch.sym_float(floor(x)))
         ceil = staticmethod(lambda x: torch.sym_float(ceil(x)))
-
-        sin, cos, tan = (staticmethod(FUNCTIONS[name]) for name in ("sin", "cos", "tan"))
-        sinh, cosh, tanh = (staticmethod(FUNCTIONS[name]) for name in ("sinh", "cosh", "tanh"))
-        asin, acos, atan = (staticmethod(FUNCTIONS[name]) for name in ("asin", "acos", "atan"))
 
         @staticmethod
         def reciprocal(x: Any) -> Any:

@@ -18,22 +18,7 @@ from subclass_aot import _torch
 from subclass_aot.put_back import PutBack, attributes_put_back
 from subclass_aot.trace.text import is_of_program
 
-_GREAT = 700.0
-"""What the exponential function may be taken of: of 710 it is no number any more."""
-
-
-def _is_within(most: float) -> Callable[[Any], Any]:
-    """Returns what asks whether a number of sizes is within limits. One that data decides may be NaN, and is read."""
-    return lambda n: _torch.symbolic.has_example(n) and -most <= n <= most
-
-
-_DOMAINS: dict[str, Callable[[Any], Any]] = {
-    "sqrt": lambda n: n >= 0,
-    "log2": lambda n: n > 0,
-    **dict.fromkeys(("sin", "cos", "tan", "tanh", "atan"), _is_within(sys.float_info.max)),
-    **dict.fromkeys(("sinh", "cosh"), _is_within(_GREAT)),
-    **dict.fromkeys(("asin", "acos"), _is_within(1.0)),
-}
+_DOMAINS: dict[str, Callable[[Any], Any]] = {"sqrt": lambda n: n >= 0, "log2": lambda n: n > 0}
 """Where a function has a value; elsewhere Python raises."""
 
 _PLACES: list[tuple[Any, str]] = [
