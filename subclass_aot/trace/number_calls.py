@@ -16,6 +16,7 @@ end of each they have their own. They are searched for at the end, since in a tr
 
 from __future__ import annotations
 
+import builtins
 import gc
 import sys
 import weakref
@@ -119,7 +120,9 @@ def _put_back(functions: list[tuple[FunctionType, CodeType]]) -> None:
 
 def _of_builtins(names: dict[str, object]) -> dict[str, Callable[..., Any]]:
     """Returns those for which a module has no other function."""
-    return {name: other for name, other in _OTHERS.items() if name not in names}
+    return {
+        name: other for name, other in _OTHERS.items() if names.get(name, vars(builtins)[name]) is vars(builtins)[name]
+    }
 
 
 def _noting(torchs: Callable[[Any], Any]) -> Callable[[Any], Any]:

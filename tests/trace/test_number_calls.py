@@ -194,3 +194,16 @@ def test_without_the_switch(monkeypatch: pytest.MonkeyPatch) -> None:
     for n in (4, 6, 8):
         assert torch.equal(compiled(torch.ones(n)), torch.ones(n) * (n // 2))
     assert len(compiled.recompiles) == 2
+
+
+@pytest.mark.parametrize("name", ["int", "floor"])
+def test_inductor_computes_them_too(name: str) -> None:
+    names: dict[str, Any] = {"floor": math.floor, "int": int}
+    text = f"def program(x): return (x[: int(x.shape[0] * 0.1 * 3)] * 2).sum() * {name}(x.shape[0] * 0.7 + 0.2)"
+    exec(text, names)  # noqa: S102
+    program: Any = names["program"]
+    compiled = aot_compile(program, fw_compiler="inductor", dynamic=True)
+    for n in (10, 12, 24, 30):
+        x = torch.rand(n, requires_grad=True)
+        assert not difference(compiled(x), program(x))
+    assert not compiled.recompiles, compiled.recompiles
