@@ -39,9 +39,9 @@ class Allowed:
         patience: Seconds of a first call of torch's from which on no larger size is tried.
     """
 
-    seconds: float = 24.0
+    seconds: float = 16.0
     most_rounds: int = 5
-    patience: float = 2.0
+    patience: float = 0.8
 
 
 @dataclass
@@ -72,7 +72,7 @@ class Measured:
         return Ratio(fit({size: self.median(kind, size) for size in upper}), found[0], found[-1])
 
     def exponent_of_calls(self, kind: str) -> float | None:
-        """Returns the exponent of calls over the two largest sizes. It has no noise."""
+        """Returns the exponent of calls over the sizes in the middle. It has no noise."""
         counted = self.calls[kind]
         return fit(counted) if len(counted) > 1 else None
 
@@ -106,7 +106,7 @@ def measure(subject: Subject, allowed: Allowed) -> dict[str, Measured]:
             for side, measured in sides.items():
                 if not measured.error and _is_worth_it(side, measured, size, allowed):
                     _once(side, program, size, measured)
-    for size in sizes[-2:]:
+    for size in sizes[1:3]:  # calls have no noise, so middle sizes say the same as the largest, in a third of the time
         _count(subject.make(size), size, sides[OURS])
     return sides
 

@@ -105,7 +105,7 @@ FACTS: dict[str, tuple[Callable[[], tuple[Any, ...]], Callable[[], tuple[Any, ..
     "structure": (lambda: ([dense(3)],), lambda: ((dense(3),),), "structure"),
     "keys": (lambda: ({"a": dense(3)},), lambda: ({"b": dense(3)},), "structure"),
     "number of arguments": (lambda: (dense(3),), lambda: (dense(3), dense(3)), "structure|args"),
-    "int": (lambda: (2,), lambda: (3,), "int 2 before, int 3 now"),
+    "int": (lambda: (2,), lambda: (3,), r"args\[0\]: 2 before, 3 now"),
     "number of another type": (lambda: (1,), lambda: (1.0,), "int 1 before, float 1.0 now"),
     "bool": (lambda: (1,), lambda: (True,), "bool True"),
     "float": (lambda: (0.5,), lambda: (float("nan"),), "nan"),
