@@ -15,11 +15,14 @@ Torch makes nodes in many places, and none of these takes a class. So a node get
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
+
+from subclass_aot._torch.polynomials import SIGNS, Polynomials
 
 if TYPE_CHECKING:  # brings sympy
     import sympy
@@ -36,7 +39,7 @@ _OF_STRIDES = (
     "is_contiguous", "is_channels_last_contiguous_2d", "is_channels_last_contiguous_3d", "is_channels_last_strides_2d",
     "is_channels_last_strides_3d", "is_non_overlapping_and_dense_indicator",
 )  # fmt: skip
-_NODES, _NUMBERS = "subclass_aot_nodes", "subclass_aot_numbers"
+_NODES, _NUMBERS, _POLYNOMIALS = "subclass_aot_nodes", "subclass_aot_numbers", "subclass_aot_polynomials"
 _PROXY = torch._C._TorchDispatchModeKey.PROXY  # no public function says whether `make_fx` traces
 
 
@@ -78,13 +81,32 @@ def solver_with_nodes() -> type[ShapeEnv]:
             # The answer stands in a guard then. What data decides, a guess may have answered.
             if type(sym_node) is _node_class() and sym_node.has_hint() and not self._suppress_guards_tls():
                 vars(sym_node)["_answer"] = answer
+                question = vars(sym_node).get("_question")
+                if question is not None:
+                    polynomials_of(self).learn(question, bool(answer))
             return answer
 
     return Solver
 
 
+def known_answer(node: SymNode) -> bool | None:
+    """Returns what a condition is, if that is the same for all sizes, or a guard checks it; else None."""
+    answer = vars(node).get("_answer", node._expr)
+    return bool(answer) if answer in (True, False) else None
+
+
+def polynomials_of(solver: Any) -> Polynomials:
+    """Returns what a solver has of polynomials."""
+    known = vars(solver)
+    found: Polynomials | None = known.get(_POLYNOMIALS)
+    if found is None:
+        found = known[_POLYNOMIALS] = Polynomials(solver)
+    return found
+
+
 def forget_nodes(solver: object) -> None:
     """Drops the nodes of a solver, which refer to it and to one another."""
+    vars(solver).pop(_POLYNOMIALS, None)
     for name in (_NODES, _NUMBERS):
         for node in vars(solver).pop(name, {}).values():
             vars(node)["_found"].clear()
@@ -126,6 +148,15 @@ def _node_class() -> type[SymNode]:
 
 
 def _of_two(name: str, compute: Callable[[SymNode, SymNode], SymNode]) -> Callable[[SymNode, SymNode], SymNode]:
+    if name in SIGNS:
+        compute = _comparison(name, compute)
+    elif name == "int_floordiv":
+        compute = _quotient(compute)
+    elif name == "mod":
+        compute = _rest(compute)
+    elif name in ("sym_max", "sym_min"):
+        compute = _extreme(compute, is_least=name == "sym_min")
+
     def method(self: SymNode, other: SymNode) -> SymNode:
         if torch._C._get_dispatch_mode(_PROXY) is not None:
             return compute(self, other)
@@ -133,13 +164,73 @@ def _of_two(name: str, compute: Callable[[SymNode, SymNode], SymNode]) -> Callab
         key = name, other
         result = found.get(key)
         if result is None:
-            result = compute(self, other)
-            if name == "mod":
-                _write_padding_as_quotient(result)
-            result = found[key] = keeping(result)
+            result = found[key] = keeping(compute(self, other))
         return result
 
     return method
+
+
+_OfTwo = Callable[["SymNode", "SymNode"], "SymNode"]
+
+
+def _comparison(name: str, compute: _OfTwo) -> _OfTwo:
+    """Returns what compares two numbers without sympy, where it is one answer for all sizes."""
+    compares = getattr(operator, name)
+
+    def compare(self: SymNode, other: SymNode) -> SymNode:
+        import sympy
+        from torch.fx.experimental.sym_node import SymNode
+
+        if self.pytype is not int or other.pytype is not int or self._hint is None or other._hint is None:
+            return compute(self, other)
+        solver = self.shape_env
+        found = polynomials_of(solver).decide(name, self.expr, other.expr)
+        if type(found) is bool and found == compares(self._hint, other._hint):
+            return SymNode(sympy.true if found else sympy.false, solver, bool, found)
+        result = compute(self, other)
+        if type(found) is tuple:
+            vars(keeping(result))["_question"] = found
+        return result
+
+    return compare
+
+
+def _quotient(compute: _OfTwo) -> _OfTwo:
+    """Returns what divides without sympy, where no rest is left for any size."""
+
+    def divide(self: SymNode, other: SymNode) -> SymNode:
+        from torch.fx.experimental.sym_node import SymNode
+
+        if self._hint is None or other._hint is None:
+            return compute(self, other)
+        found = polynomials_of(self.shape_env).quotient(self.expr, other.expr)
+        if found is None:
+            return compute(self, other)
+        return SymNode(found, self.shape_env, int, self._hint // other._hint)  # type: ignore[operator]
+
+    return divide
+
+
+def _extreme(compute: _OfTwo, is_least: bool) -> _OfTwo:
+    """Returns what gives the greater or the lesser of two numbers without sympy, where it is the same for all sizes."""
+
+    def extreme(self: SymNode, other: SymNode) -> SymNode:
+        if self.pytype is int and other.pytype is int and self._hint is not None and other._hint is not None:
+            is_greater, is_less = polynomials_of(self.shape_env).signs(self.expr, other.expr)
+            if is_greater or is_less:
+                return self if is_greater is not is_least else other
+        return compute(self, other)
+
+    return extreme
+
+
+def _rest(compute: _OfTwo) -> _OfTwo:
+    def rest(self: SymNode, other: SymNode) -> SymNode:
+        result = compute(self, other)
+        _write_padding_as_quotient(result)
+        return result
+
+    return rest
 
 
 def _write_padding_as_quotient(node: SymNode) -> None:

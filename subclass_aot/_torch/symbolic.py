@@ -17,7 +17,7 @@ import torch
 from torch import fx
 
 from subclass_aot._torch.plain_subclasses import classes_see_functions
-from subclass_aot._torch.symbol_nodes import forget_nodes, solver_with_nodes
+from subclass_aot._torch.symbol_nodes import forget_nodes, known_answer, polynomials_of, solver_with_nodes
 from subclass_aot.put_back import PutBack, attributes_put_back
 
 if TYPE_CHECKING:  # brings sympy
@@ -417,6 +417,9 @@ def statically_known_true(condition: bool | torch.SymBool) -> bool:
     """Returns whether a condition on sizes holds for all sizes that are possible. Assumes nothing new."""
     if isinstance(condition, bool):
         return condition
+    known = known_answer(condition.node)
+    if known is not None:
+        return known
     from torch.fx.experimental.symbolic_shapes import statically_known_true
 
     return bool(statically_known_true(condition))
@@ -553,7 +556,9 @@ def is_same_expression(one: int | torch.SymInt, other: int | torch.SymInt) -> bo
     if type(one) is int or type(other) is int:
         return type(one) is type(other) and one == other
     first, second = one.node, other.node  # type: ignore[union-attr]
-    return first is second or bool(first.expr == second.expr)
+    if first is second or bool(first.expr == second.expr):
+        return True
+    return polynomials_of(first.shape_env).same(first.expr, second.expr)
 
 
 def least_of(number: int | torch.SymInt) -> int:

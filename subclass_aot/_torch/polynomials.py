@@ -1,0 +1,471 @@
+"""Decides how sizes compare, mostly without sympy: as polynomials with whole coefficients.
+
+Note [Polynomials of sizes]
+~~~~~~~~~~~~~~~~~~~~~~~~~~~
+A trace asks thousands of questions about sizes: whether a stride is that of a packed tensor, which of two is greater.
+Sympy takes milliseconds for one, since it makes a relation, and asks what is assumed of each part of it.
+
+Nearly all of them are answered by a difference. Sizes are sums of products of symbols and of quotients `n // 8`. So an
+expression is a polynomial: a dict of products, each a sorted tuple of the numbers of what is multiplied, with how many
+times it is taken. The difference of two is the empty one, or a constant, or it is never less than what it is where each
+symbol is as small as it may be: `s0*s1 - s0`, with `2 + a` for `s0` and `2 + b` for `s1`, is `2 + a + 2*b + a*b`.
+
+Of a quotient the remainder alone is a thing of its own: `(n + 11) // 8` is `1 + (n + 3) // 8`, and `n % 8` is
+`n - 8 * (n // 8)`. So two forms of one size are the same polynomial. That `n // 8` lies between `(n - 7) / 8` and
+`n / 8` answers the rest, as that `8 * ((n + 7) // 8) - n` is not negative.
+
+All that is answered so holds for every size that the symbols may have. What is not, torch's solver is asked, and the
+guard that it puts is kept as what is known of that difference: the next question about the same one is answered.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # brings sympy
+    import sympy
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+Product = tuple[int, ...]
+Polynomial = dict[Product, int]
+
+_LESS, _EQUAL, _GREATER = 1, 2, 4
+_ANY = _LESS | _EQUAL | _GREATER
+SIGNS = {
+    "lt": _LESS, "le": _LESS | _EQUAL, "eq": _EQUAL, "ne": _LESS | _GREATER, "ge": _EQUAL | _GREATER, "gt": _GREATER,
+}  # fmt: skip
+"""By comparison, of which differences it holds."""
+_REVERSED = {signs: (signs & _EQUAL) | (signs & _LESS) << 2 | (signs & _GREATER) >> 2 for signs in range(8)}
+_LONGEST, _DEEPEST = 128, 8
+"""Of how many products a polynomial may be a sum, and how many factors each of them may have."""
+
+Question = tuple[frozenset[tuple[Product, int]], int]
+"""A difference, and of which signs of it something holds."""
+
+
+class Polynomials:
+    """The polynomials of one solver, and what is known of them.
+
+    Args:
+        solver: The solver.
+    """
+
+    def __init__(self, solver: ShapeEnv) -> None:
+        self._ranges = solver.var_to_range
+        self._sizes = solver.backed_var_to_val
+        self._of: dict[sympy.Basic, Polynomial | None] = {}
+        self._numbers: dict[object, int] = {}
+        self._atoms: list[_Atom] = []
+        self._signs: dict[frozenset[tuple[Product, int]], int] = {}
+        self._equal: dict[int, Polynomial] = {}
+
+    def of(self, expression: sympy.Basic) -> Polynomial | None:
+        """Returns an expression as a polynomial; None if it is none, is too long, or depends on data.
+
+        Args:
+            expression: Of whole numbers.
+        """
+        if expression not in self._of:
+            try:
+                self._of[expression] = self._made(expression)
+            except _TooLong:
+                self._of[expression] = None
+        return self._of[expression]
+
+    def decide(self, comparison: str, one: sympy.Basic, other: sympy.Basic) -> bool | Question | None:
+        """Returns whether something holds of all sizes, or of none; where it depends on them, what it asks.
+
+        Args:
+            comparison: One of `SIGNS`.
+            one: What is compared.
+            other: What it is compared with.
+        """
+        found = self._difference(one, other)
+        if found is None:
+            return None
+        difference, is_negated = found
+        asked = SIGNS[comparison]
+        asked = _REVERSED[asked] if is_negated else asked
+        signs = self._signs_of(difference)
+        if not signs & ~asked:
+            return True
+        return (frozenset(difference.items()), asked) if signs & asked else False
+
+    def learn(self, question: Question, answer: bool) -> None:
+        """Keeps an answer that a guard checks.
+
+        Args:
+            question: What `decide` has returned.
+            answer: The answer.
+        """
+        key, asked = question
+        signs = self._signs[key] = self._signs.get(key, _ANY) & (asked if answer else _ANY & ~asked)
+        difference = dict(key)
+        if signs == _EQUAL:
+            self._write_as_equal(difference)
+        elif not signs & _LESS:
+            self._keep_least(difference, signs)
+
+    def _keep_least(self, difference: Polynomial, signs: int) -> None:
+        """Keeps what one thing is never less than, if a difference is that thing and a number."""
+        products = [product for product in difference if product]
+        if len(products) == 1 == len(products[0]) and difference[products[0]] == 1:
+            atom, least = self._atoms[products[0][0]], -difference.get((), 0) + (signs == _GREATER)
+            atom.kept = least if atom.kept is None else max(atom.kept, least)
+
+    def _write_as_equal(self, difference: Polynomial) -> None:
+        """Has one thing written as another one, as some quotient times its divisor, if a difference is zero."""
+        products = sorted([product for product in difference if product], key=_order, reverse=True)
+        if len(products) > 2 or any(len(product) > 1 for product in products):
+            return
+        for product in products:
+            others = {other: -times * difference[product] for other, times in difference.items() if other != product}
+            if abs(difference[product]) != 1 or product[0] in self._equal:
+                continue
+            kept, self._of = self._of, {}
+            self._equal[product[0]] = others
+            if all(self.of(self._expression({other: 1})) == {other: 1} for other in others if other):
+                self._write_what_is_known(product[0])
+                return
+            del self._equal[product[0]]
+            self._of = kept
+
+    def least(self, expression: sympy.Basic) -> int | None:
+        """Returns a number that an expression is never less than, if there is one."""
+        polynomial = self.of(expression)
+        return None if polynomial is None else self._least(polynomial)
+
+    def same(self, one: sympy.Basic, other: sympy.Basic) -> bool:
+        """Returns whether two expressions are equal for all sizes, as far as that is known."""
+        first = self.of(one)
+        return first is not None and first == self.of(other)
+
+    def _write_what_is_known(self, number: int) -> None:
+        """Writes the differences of which something is known without a thing that is written as another one."""
+        for key, signs in list(self._signs.items()):
+            if any(number in product for product, _ in key):
+                try:
+                    difference, is_negated = self._normal(self._written(key, number))
+                except _TooLong:
+                    continue
+                same = frozenset(difference.items())
+                self._signs[same] = self._signs.get(same, _ANY) & (_REVERSED[signs] if is_negated else signs)
+
+    def _written(self, difference: Iterable[tuple[Product, int]], number: int) -> Polynomial:
+        found: Polynomial = {}
+        for product, times in difference:
+            written: Polynomial = {(): times}
+            for factor in product:
+                written = _product(written, self._equal[number] if factor == number else {(factor,): 1})
+            found = _sum(found, written)
+        return found
+
+    def signs(self, one: sympy.Basic, other: sympy.Basic) -> tuple[bool, bool]:
+        """Returns whether a number is never less than another, and whether it is never greater."""
+        found = self._difference(one, other)
+        if found is None:
+            return False, False
+        difference, is_negated = found
+        signs = self._signs_of(difference)
+        signs = _REVERSED[signs] if is_negated else signs
+        return not signs & _LESS, not signs & _GREATER
+
+    def quotient(self, whole: sympy.Basic, by: sympy.Basic) -> sympy.Basic | None:
+        """Returns how many times a number above zero is in another one, if that leaves no rest for any size.
+
+        Args:
+            whole: What is divided.
+            by: What it is divided by.
+        """
+        dividend, divisor = self.of(whole), self.of(by)
+        if not dividend or not divisor or (self._least(divisor) or 0) < 1:
+            return None
+        found = _divided(dividend, divisor)
+        return None if found is None else self._expression(found)
+
+    def _expression(self, polynomial: Polynomial) -> sympy.Basic:
+        import sympy
+        from torch.utils._sympy.functions import FloorDiv
+
+        def of_atom(atom: _Atom) -> Any:
+            if atom.dividend is None:
+                return atom.expression
+            return FloorDiv(self._expression(atom.dividend), sympy.Integer(atom.divisor))
+
+        parts = [sympy.Mul(times, *[of_atom(self._atoms[n]) for n in product]) for product, times in polynomial.items()]
+        return sympy.Add(*parts)
+
+    def _made(self, expression: Any) -> Polynomial | None:
+        if expression.is_Integer:
+            return {(): int(expression)} if expression else {}
+        if expression.is_Symbol:
+            return self._atom(expression) if expression in self._sizes and expression.is_integer else None
+        if expression.is_Add or expression.is_Mul:
+            return self._joined(expression)
+        if expression.is_Pow:
+            return self._power(*expression.args)
+        if not expression.is_integer or not expression.free_symbols <= self._sizes.keys():
+            return None
+        name = type(expression).__name__
+        if name in ("FloorDiv", "CleanDiv", "Mod", "PythonMod") and expression.args[1].is_Integer:
+            return self._quotient_or_rest(expression, is_rest=name.endswith("Mod"))
+        return self._atom(expression)
+
+    def _joined(self, expression: Any) -> Polynomial | None:
+        found: Polynomial = {} if expression.is_Add else {(): 1}
+        for part in expression.args:
+            polynomial = self.of(part)
+            if polynomial is None:
+                return None
+            found = _sum(found, polynomial) if expression.is_Add else _product(found, polynomial)
+        return found
+
+    def _power(self, base: Any, exponent: Any) -> Polynomial | None:
+        polynomial = self.of(base)
+        if polynomial is None or not exponent.is_Integer or not 0 < exponent <= _DEEPEST:
+            return None
+        found: Polynomial = {(): 1}
+        for _ in range(int(exponent)):
+            found = _product(found, polynomial)
+        return found
+
+    def _quotient_or_rest(self, expression: Any, is_rest: bool) -> Polynomial | None:
+        whole, by = self.of(expression.args[0]), int(expression.args[1])
+        if whole is None or by < 1:
+            return None
+        rest = {product: times % by for product, times in whole.items() if times % by}
+        quotient = {product: times // by for product, times in whole.items() if times // by}
+        if rest.keys() - {()}:
+            quotient = _sum(quotient, self._atom((frozenset(rest.items()), by), rest, by))
+        return _sum(whole, quotient, -by) if is_rest else quotient
+
+    def _atom(self, key: Any, dividend: Polynomial | None = None, divisor: int = 1) -> Polynomial:
+        if key not in self._numbers:
+            self._numbers[key] = len(self._atoms)
+            self._atoms.append(_Atom(key, dividend, divisor))
+        number = self._numbers[key]
+        return self._equal.get(number, {(number,): 1})
+
+    def _least_of_atom(self, number: int) -> int | None:
+        kept, found = self._atoms[number].kept, self._least_by_definition(number)
+        return found if kept is None else kept if found is None else max(kept, found)
+
+    def _least_by_definition(self, number: int) -> int | None:
+        atom = self._atoms[number]
+        if atom.dividend is None and atom.expression.is_Symbol:  # more may be found out about it
+            lower = self._ranges[atom.expression].lower if atom.expression in self._ranges else None
+            return int(lower) if lower is not None and lower.is_Integer else None
+        if not atom.is_known:
+            atom.is_known = True
+            if atom.dividend is None:
+                atom.least = self._least_of_other(atom.expression)
+            else:
+                least = self._least(atom.dividend)
+                atom.least = None if least is None else least // atom.divisor
+        return atom.least
+
+    def _least_of_other(self, expression: Any) -> int | None:
+        found: int | None = 1 if expression.is_positive else 0 if expression.is_nonnegative else None
+        if type(expression).__name__ == "Max":
+            given = [self.least(part) for part in expression.args]
+            found = max([n for n in (*given, found) if n is not None], default=None)
+        return found
+
+    def _difference(self, one: sympy.Basic, other: sympy.Basic) -> tuple[Polynomial, bool] | None:
+        first, second = self.of(one), self.of(other)
+        if first is None or second is None:
+            return None
+        try:
+            return self._normal(_sum(first, second, -1))
+        except _TooLong:
+            return None
+
+    def _normal(self, difference: Polynomial) -> tuple[Polynomial, bool]:
+        """Returns a difference without what is common to its products, and whether its sign is another one then."""
+        if not difference:
+            return difference, False
+        products = iter(difference)
+        common = list(next(products))
+        for product in products:
+            common = _in_both(common, product)
+        common = [number for number in common if (self._least_of_atom(number) or 0) > 0]
+        by = math.gcd(*difference.values())
+        is_negated = difference[max(difference, key=_order)] < 0
+        if not common and by == 1 and not is_negated:
+            return difference, False
+        by = -by if is_negated else by
+        return {_without(product, common) or (): times // by for product, times in difference.items()}, is_negated
+
+    def _signs_of(self, difference: Polynomial) -> int:
+        """Returns which signs a difference may have."""
+        if not difference:
+            return _EQUAL
+        key = frozenset(difference.items())
+        found = self._signs.get(key)
+        if found is None:
+            found = self._signs[key] = self._bounds(difference)
+        return found
+
+    def _bounds(self, difference: Polynomial) -> int:
+        signs = _ANY
+        step = math.gcd(*[times for product, times in difference.items() if product])
+        if step and difference.get((), 0) % step:
+            signs = _LESS | _GREATER
+        least = self._least(difference)
+        if least is not None and least >= 0:
+            return signs & (_GREATER if least > 0 else _EQUAL | _GREATER)
+        most = self._least({product: -times for product, times in difference.items()})
+        if most is not None and most >= 0:
+            return signs & (_LESS if most > 0 else _LESS | _EQUAL)
+        return signs
+
+    def _least(self, polynomial: Polynomial, quotients: int = 4) -> int | None:
+        """Returns what a polynomial is never less than, as far as that is found.
+
+        Args:
+            polynomial: It.
+            quotients: Of how many quotients the bounds may be taken by what is divided.
+        """
+        try:
+            found = self._least_by_parts(polynomial)
+            if found is not None or not quotients:
+                return found
+            numbers = [n for product in polynomial for n in product if self._atoms[n].dividend is not None]
+            if not numbers:
+                return None
+            number = max(numbers)  # which may be made of others
+            bound = self._without_quotient(polynomial, number)
+        except _TooLong:
+            return None
+        least = None if bound is None else self._least(bound, quotients - 1)
+        return None if least is None else -(-least // self._atoms[number].divisor)
+
+    def _least_by_parts(self, polynomial: Polynomial) -> int | None:
+        """Returns it where no part is taken away once each is written as the least it may be, and how much more."""
+        found: Polynomial = {}
+        for product, times in polynomial.items():
+            shifted: Polynomial = {(): times}
+            for number in product:
+                least = self._least_of_atom(number)
+                if least is None:
+                    return None
+                shifted = _product(shifted, {(number,): 1, (): least} if least else {(number,): 1})
+            found = _sum(found, shifted)
+        if any(times < 0 for product, times in found.items() if product):
+            return None
+        return found.get((), 0)
+
+    def _without_quotient(self, polynomial: Polynomial, number: int) -> Polynomial | None:
+        """Returns a polynomial that is never greater than another, times the divisor of a quotient in that one.
+
+        A quotient `n // d` lies between `(n - d + 1) / d` and `n / d`.
+        """
+        atom, found = self._atoms[number], dict[Product, int]()
+        assert atom.dividend is not None
+        for product, times in polynomial.items():
+            if number not in product:
+                found = _sum(found, {product: times * atom.divisor})
+                continue
+            others = _without(product, [number])
+            leasts = [] if others is None else map(self._least_of_atom, others)
+            if others is None or any(least is None or least < 0 for least in leasts):
+                return None
+            bound = atom.dividend if times < 0 else _sum(atom.dividend, {(): atom.divisor - 1}, -1)
+            found = _sum(found, _product({others: times}, bound))
+        return found
+
+
+class _Atom:
+    """What polynomials are made of: a symbol, a quotient, or an expression that is neither a sum nor a product.
+
+    Args:
+        expression: It, but for a quotient.
+        dividend: What is divided, of a quotient by a number.
+        divisor: What it is divided by.
+    """
+
+    __slots__ = ("expression", "dividend", "divisor", "least", "is_known", "kept")
+
+    def __init__(self, expression: Any, dividend: Polynomial | None, divisor: int) -> None:
+        self.expression = expression
+        self.dividend = dividend
+        self.divisor = divisor
+        self.least: int | None = None
+        self.is_known = False
+        self.kept: int | None = None
+
+
+class _TooLong(Exception):
+    """Raised where a polynomial is longer than what is worth it."""
+
+
+def _order(product: Product) -> tuple[int, Product]:
+    return len(product), product
+
+
+def _sum(one: Polynomial, other: Polynomial, times: int = 1) -> Polynomial:
+    found = dict(one)
+    for product, n in other.items():
+        total = found.get(product, 0) + n * times
+        if total:
+            found[product] = total
+        else:
+            found.pop(product, None)
+    if len(found) > _LONGEST:
+        raise _TooLong
+    return found
+
+
+def _product(one: Polynomial, other: Polynomial) -> Polynomial:
+    if len(one) * len(other) > _LONGEST:
+        raise _TooLong
+    found: Polynomial = {}
+    for first, n in one.items():
+        for second, m in other.items():
+            product = tuple(sorted(first + second)) if first and second else first or second
+            if len(product) > _DEEPEST:
+                raise _TooLong
+            found[product] = found.get(product, 0) + n * m
+    return {product: times for product, times in found.items() if times}
+
+
+def _in_both(one: list[int], other: Product) -> list[int]:
+    left, found = list(other), []
+    for number in one:
+        if number in left:
+            left.remove(number)
+            found.append(number)
+    return found
+
+
+def _without(product: Product, factors: list[int] | Product) -> Product | None:
+    """Returns a product without some factors; None if it does not have them."""
+    left = list(product)
+    for number in factors:
+        if number not in left:
+            return None
+        left.remove(number)
+    return tuple(left)
+
+
+def _divided(dividend: Polynomial, divisor: Polynomial) -> Polynomial | None:
+    """Returns a quotient that leaves no rest; None without one, or if it is not found."""
+    first = max(divisor, key=_order)
+    found: Polynomial = {}
+    for _ in range(_LONGEST):
+        if not dividend:
+            return found
+        product = max(dividend, key=_order)
+        times, rest = divmod(dividend[product], divisor[first])
+        left = _without(product, first)
+        if rest or left is None:
+            return None
+        part = {left: times}
+        found = _sum(found, part)
+        try:
+            dividend = _sum(dividend, _product(divisor, part), -1)
+        except _TooLong:
+            return None
+    return None
