@@ -32,6 +32,7 @@ from subclass_aot._torch import (
     scripted,
     side_effects,
     switches,
+    symbol_nodes,
     symbolic,
     wrappers,
 )
@@ -65,6 +66,7 @@ __all__ = [
     "scripted",
     "side_effects",
     "switches",
+    "symbol_nodes",
     "symbolic",
     "wrappers",
 ]

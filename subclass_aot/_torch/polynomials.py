@@ -60,6 +60,8 @@ class Polynomials:
         self._atoms: list[_Atom] = []
         self._signs: dict[frozenset[tuple[Product, int]], int] = {}
         self._equal: dict[int, Polynomial] = {}
+        self._guards = 0  # how many were put: with each, more may follow of what was asked before
+        self._asked: dict[frozenset[tuple[Product, int]], int] = {}
 
     def of(self, expression: sympy.Basic) -> Polynomial | None:
         """Returns an expression as a polynomial; None if it is none, is too long, or depends on data.
@@ -101,6 +103,7 @@ class Polynomials:
             answer: The answer.
         """
         key, asked = question
+        self._guards += 1
         signs = self._signs[key] = self._signs.get(key, _ANY) & (asked if answer else _ANY & ~asked)
         difference = dict(key)
         if signs == _EQUAL:
@@ -257,8 +260,8 @@ class Polynomials:
         if atom.dividend is None and atom.expression.is_Symbol:  # more may be found out about it
             lower = self._ranges[atom.expression].lower if atom.expression in self._ranges else None
             return int(lower) if lower is not None and lower.is_Integer else None
-        if not atom.is_known:
-            atom.is_known = True
+        if atom.asked != self._guards:
+            atom.asked = self._guards
             if atom.dividend is None:
                 atom.least = self._least_of_other(atom.expression)
             else:
@@ -303,9 +306,10 @@ class Polynomials:
         if not difference:
             return _EQUAL
         key = frozenset(difference.items())
-        found = self._signs.get(key)
-        if found is None:
-            found = self._signs[key] = self._bounds(difference)
+        found = self._signs.get(key, _ANY)
+        if found not in (_LESS, _EQUAL, _GREATER) and self._asked.get(key) != self._guards:
+            found = self._signs[key] = found & self._bounds(difference)
+            self._asked[key] = self._guards
         return found
 
     def _bounds(self, difference: Polynomial) -> int:
@@ -386,14 +390,14 @@ class _Atom:
         divisor: What it is divided by.
     """
 
-    __slots__ = ("expression", "dividend", "divisor", "least", "is_known", "kept")
+    __slots__ = ("expression", "dividend", "divisor", "least", "asked", "kept")
 
     def __init__(self, expression: Any, dividend: Polynomial | None, divisor: int) -> None:
         self.expression = expression
         self.dividend = dividend
         self.divisor = divisor
         self.least: int | None = None
-        self.is_known = False
+        self.asked = -1
         self.kept: int | None = None
 
 

@@ -16,13 +16,15 @@ Torch makes nodes in many places, and none of these takes a class. So a node get
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
 from subclass_aot._torch.polynomials import SIGNS, Polynomials
+from subclass_aot.put_back import PutBack, attributes_put_back
 
 if TYPE_CHECKING:  # brings sympy
     import sympy
@@ -132,6 +134,25 @@ def _node_class() -> type[SymNode]:
                 return self._expr
             return self._expr_cache if version == self._expr_ver else its_expression(self)
 
+        def maybe_as_int(self) -> int | None:
+            expression = self.expr
+            known: tuple[object, int | None] | None = vars(self).get("_whole")
+            if known is None or known[0] is not expression:
+                known = vars(self)["_whole"] = expression, super().maybe_as_int()
+            return known[1]
+
+        def evaluate(self, size_oblivious: bool = False) -> Any:
+            answer = vars(self).get("_answer")
+            return super().evaluate(size_oblivious) if answer is None else answer
+
+        def guard_or_false(self, file: str, line: int) -> bool:
+            answer = known_answer(self)
+            return super().guard_or_false(file, line) if answer is None else answer
+
+        def guard_or_true(self, file: str, line: int) -> bool:
+            answer = known_answer(self)
+            return super().guard_or_true(file, line) if answer is None else answer
+
         def wrap_int(self, num: int) -> SymNode:
             numbers: dict[int, SymNode] = vars(self.shape_env).setdefault(_NUMBERS, {})
             if num not in numbers:
@@ -145,6 +166,42 @@ def _node_class() -> type[SymNode]:
     for name in _OF_STRIDES:
         setattr(Node, name, _of_strides(name, getattr(SymNode, name)))
     return Node
+
+
+_KEPT_OF_NUMBERS = ("add", "sub", "mul", "radd", "rsub", "rmul", "eq", "ne", "lt", "le", "gt", "ge")
+
+
+@contextmanager
+def results_of_numbers_kept() -> Iterator[None]:
+    """Runs the block so that what Python computes of two sizes is kept on the node of the first, as an object.
+
+    Torch finds out of both what they are, each time, before it makes a node.
+    """
+    places = [(torch.SymInt, f"__{name}__") for name in _KEPT_OF_NUMBERS]
+    with PutBack(attributes_put_back(places)):
+        for cls, name in places:
+            setattr(cls, name, _kept_of_numbers(name, getattr(cls, name)))
+        yield
+
+
+def _kept_of_numbers(name: str, compute: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    def method(number: Any, other: Any) -> Any:
+        kind = type(other)
+        if kind is torch.SymInt:
+            key: Any = other.node
+        elif kind is int:
+            key = other
+        else:
+            return compute(number, other)
+        found = getattr(number.node, "_found", None)
+        if found is None or torch._C._get_dispatch_mode(_PROXY) is not None:
+            return compute(number, other)
+        result = found.get((name, kind, key))
+        if result is None:
+            result = found[name, kind, key] = compute(number, other)
+        return result
+
+    return method
 
 
 def _of_two(name: str, compute: Callable[[SymNode, SymNode], SymNode]) -> Callable[[SymNode, SymNode], SymNode]:

@@ -99,6 +99,7 @@ def _numbers_are_symbols(reads: bool) -> Iterator[None]:
         numbers_are_written_out(),
         functions_take_symbols(),
         _torch.exact_floats.sums_and_products_are_exact(),
+        _torch.symbol_nodes.results_of_numbers_kept(),
         methods_are_those_of_numbers(reads),
         operators_have_values(reads),
         classes_are_those_of_numbers(),

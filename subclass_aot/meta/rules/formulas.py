@@ -53,6 +53,19 @@ def _same(one: Number, other: Number) -> bool:
     return one is other or _torch.symbolic.is_same_expression(one, other)
 
 
+def _equal(one: Number, other: Number) -> bool:
+    """Returns whether two numbers are equal, as an operator demands, and puts a guard on it if they are only here."""
+    if _same(one, other):
+        return True
+    if type(one) is type(other) is int or _torch.symbolic.example_of(one) != _torch.symbolic.example_of(other):
+        return False
+    return bool(one == other)
+
+
+def _all_equal(one: Sizes, other: Sizes) -> bool:
+    return len(one) == len(other) and all(map(_equal, one, other))
+
+
 def _alike(one: Sizes, other: Sizes) -> bool:
     return len(one) == len(other) and all(map(_same, one, other))
 
@@ -60,6 +73,10 @@ def _alike(one: Sizes, other: Sizes) -> bool:
 def _is_several(size: Number) -> bool:
     """Returns whether a size is two or more, and puts a guard on it: zero and one are compiled on their own."""
     return _is_at_least(size, 2)
+
+
+def _are_several(sizes: Sizes) -> bool:
+    return all(n > 1 if type(n) is int else _is_several(n) for n in sizes)
 
 
 def _is_at_least(number: Number, least: int) -> bool:
@@ -184,7 +201,7 @@ def _broadcast(sizes: Sequence[Sizes]) -> tuple[Number, ...]:
                 continue
             if type(found[dim]) is int and found[dim] == 1:
                 found[dim] = n
-            _need(_same(found[dim], n))
+            _need(_equal(found[dim], n))
     return tuple(found)
 
 
@@ -286,9 +303,12 @@ def _sliced(
 
     first, last = place(start, 0), place(end, whole)
     length = last - first
-    _need(type(step) is int and step == 1, _is_at_least(length, 0))
+    _need(type(step) is int and step > 0, _is_at_least(length, 0))
+    if step != 1:
+        length = (length + (step - 1)) // step
     size = (*self.size[:at], length, *self.size[at + 1 :])
-    return size, self.stride, self.offset + first * self.stride[at]
+    stride = (*self.stride[:at], self.stride[at] * step, *self.stride[at + 1 :])
+    return size, stride, self.offset + first * self.stride[at]
 
 
 _ALL = 1 << 48
@@ -304,7 +324,7 @@ def _viewed(self: Spec, size: Sizes) -> Place:
         _need(_is_at_least(others, 1))
         rest = whole // others
         size = [rest if dim in left else n for dim, n in enumerate(size)]
-    _need(_same(_product(size), whole))
+    _need(_equal(_product(size), whole))
     if _is_packed(self):
         return _packed(size, self.offset)
     if _alike(size, self.size):
@@ -344,13 +364,13 @@ def _is_never_channels_last(spec: Spec) -> bool:
 
 
 def _mm(self: Spec, mat2: Spec) -> Place:
-    _need(len(self.size) == len(mat2.size) == 2, _same(self.size[1], mat2.size[0]))
+    _need(len(self.size) == len(mat2.size) == 2, _equal(self.size[1], mat2.size[0]))
     return _packed((self.size[0], mat2.size[1]))
 
 
 def _bmm(self: Spec, mat2: Spec) -> Place:
     _need(len(self.size) == len(mat2.size) == 3)
-    _need(_same(self.size[0], mat2.size[0]), _same(self.size[2], mat2.size[1]))
+    _need(_equal(self.size[0], mat2.size[0]), _equal(self.size[2], mat2.size[1]))
     return _packed((*self.size[:2], mat2.size[2]))
 
 
@@ -369,7 +389,7 @@ def _concatenated(tensors: Sequence[Spec], dim: int = 0) -> Place:
     _need(bool(tensors), len({len(x.size) for x in tensors}) == 1, all(map(_is_never_channels_last, tensors)))
     first = tensors[0].size
     at = _dim(dim, len(first))
-    _need(all(_same(n, first[d]) for x in tensors for d, n in enumerate(x.size) if d != at))
+    _need(all(_equal(n, first[d]) for x in tensors for d, n in enumerate(x.size) if d != at))
     total = sum([x.size[at] for x in tensors[1:]], first[at])
     return _packed((*first[:at], total, *first[at + 1 :]))
 
@@ -377,7 +397,7 @@ def _concatenated(tensors: Sequence[Spec], dim: int = 0) -> Place:
 def _stacked(tensors: Sequence[Spec], dim: int = 0) -> Place:
     first = tensors[0].size
     at = _dim(dim, len(first) + 1)
-    _need(all(_alike(x.size, first) and _is_packed(x) for x in tensors))
+    _need(all(_all_equal(x.size, first) and _is_packed(x) for x in tensors))
     return _packed((*first[:at], len(tensors), *first[at:]))
 
 
@@ -405,30 +425,50 @@ def _padded(self: Spec, pad: Sizes, **_: Any) -> Place:
 
 
 def _layer_norm(input: Spec, normalized_shape: Sizes, **_: Any) -> list[Place | None]:  # noqa: A002  # its name
-    _need(_is_packed(input), bool(normalized_shape))
+    _need(_is_packed(input) or _are_several(input.size), bool(normalized_shape))
     before = len(input.size) - len(normalized_shape)
     _need(_alike(input.size[before:], normalized_shape))
     moments = _packed(input.size[:before] + (1,) * len(normalized_shape))
     return [_packed(input.size), moments, moments]
 
 
+def _layer_norm_backward(
+    input: Spec,  # noqa: A002  # its name
+    weight: Spec | None,
+    bias: Spec | None,
+    output_mask: Sequence[bool],
+    **_: Any,
+) -> list[Place | None]:
+    _need(_is_packed(input) or _are_several(input.size))
+    given = zip((input, weight, bias), output_mask, strict=True)
+    return [_packed(like.size) if like is not None and is_given else None for like, is_given in given]
+
+
+def _batch_norm(input: Spec, training: bool = False, **_: Any) -> list[Place | None]:  # noqa: A002  # its name
+    _need(_is_packed(input))
+    saved = _packed((input.size[1] if training else 0,))
+    return [_packed(input.size), saved, saved]
+
+
+def _batch_norm_backward(
+    grad_out: Spec,
+    input: Spec,  # noqa: A002  # its name
+    output_mask: Sequence[bool],
+    **_: Any,
+) -> list[Place | None]:
+    _need(_is_packed(input), _is_packed(grad_out), _are_several(input.size))
+    places = [_packed(input.size), _packed(input.size[1:2]), _packed(input.size[1:2])]
+    return [place if is_given else None for place, is_given in zip(places, output_mask, strict=True)]
+
+
+def _rolled(self: Spec, shifts: Sizes, dims: Sequence[int] = ()) -> Place:
+    _need(bool(dims), _is_packed(self), _are_several(self.size))
+    return _packed(self.size)
+
+
 def _group_norm(input: Spec, N: Number, group: Number, **_: Any) -> list[Place | None]:  # noqa: A002, N803  # its names
     _need(_is_packed(input))
     return [_packed(input.size), _packed((N, group)), _packed((N, group))]
-
-
-def _each_like(*names: str) -> Formula:
-    """Returns the formula of an operator whose results are as large as some arguments, and as packed."""
-
-    def formula(**given: Any) -> list[Place | None]:
-        found: list[Place | None] = []
-        for name in names:
-            like = given.get(name)
-            _need(like is None or _is_packed(like))
-            found.append(None if like is None else _packed(like.size))
-        return found
-
-    return formula
 
 
 def _convolution_backward(
@@ -471,7 +511,7 @@ def _loss_backward(grad_output: Spec, self: Spec, target: Spec, **_: Any) -> Pla
 
 
 def _embedding_backward(grad_output: Spec, indices: Spec, num_weights: Number, **_: Any) -> Place:
-    _need(_alike(grad_output.size[:-1], indices.size))
+    _need(_all_equal(grad_output.size[:-1], indices.size))
     return _packed((num_weights, grad_output.size[-1]))
 
 
@@ -554,7 +594,12 @@ _formulas: dict[Operator, Formula] = {
     _aten._scaled_dot_product_flash_attention_for_cpu.default: _attention,
     _aten._scaled_dot_product_flash_attention_for_cpu_backward.default: _attention_backward,
     _aten.native_layer_norm.default: _layer_norm,
-    _aten.native_layer_norm_backward.default: _each_like("input", "weight", "bias"),
+    _aten.native_layer_norm_backward.default: _layer_norm_backward,
+    _aten._native_batch_norm_legit_no_training.default: _batch_norm,
+    _aten._native_batch_norm_legit.default: _batch_norm,
+    _aten.native_batch_norm.default: _batch_norm,
+    _aten.native_batch_norm_backward.default: _batch_norm_backward,
+    _aten.roll.default: _rolled,
     _aten.native_group_norm.default: _group_norm,
     _aten.native_group_norm_backward.default: _group_norm_backward,
     _aten.transpose.int: _transposed,
