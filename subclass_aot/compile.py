@@ -43,6 +43,7 @@ from subclass_aot.signature import JointSignature
 from subclass_aot.sizes import DynamicPolicy, DynamicSizes
 from subclass_aot.specializations import Specialization, Specializations, kind_of
 from subclass_aot.stages import Stages, noted_stages, text_of
+from subclass_aot.symbols import NoAnswer
 from subclass_aot.tables import Gradients
 from subclass_aot.trace import (
     Attempt,
@@ -70,6 +71,8 @@ _ONLY_IN_EAGER_MODE = """{name} does what only eager mode can do: so the functio
 _LAZY = """{name} is given {path}, which is conjugated or negated lazily, as by x.conj(): so the function itself ran, as
   in eager mode. A graph computes with data, and the bit is none.
   Instead: pass {path}.resolve_conj().resolve_neg()."""
+
+_NO_ANSWER = "; {sizes} {are}, since with symbols sympy finds no end"
 
 _NOTED = """{name} is given a tensor of a class that notes on it what is called with it, as a class that draws a graph
   does: so the function itself ran, as in eager mode, since each call finds something else there."""
@@ -554,13 +557,12 @@ class CompiledFunction(Generic[_P, _R]):
         options = self._options  # and not `self`, which nothing that is compiled may hold
         call = self.fn, arguments
         graphs = compile_graphs(name, trace, options, call, lambda fn: CompiledFunction(fn, options))
-        why = reason = self._reason(arguments, tried)
-        failed = attempt.failure
-        if failed is not None:
-            reason += f"{_STAY}with symbols it fails: {first_line(failed)}"
+        if attempt.numbers:
+            self._history.keep(attempt.numbers)
+        if attempt.failure is not None:
             self._values.keep_numbers()
-        elif attempt.known_since:
-            reason += f"{_STAY}this cannot be done with symbols: {attempt.known_since}"
+        why = self._reason(arguments, tried)
+        reason = why + _stays(attempt, attempt.numbers if why == _FIRST else self._history.kept_in(why))
         made = Specialization.of(self.fn, arguments, trace.signature, graphs, reason, self._kept)
         log_code(made.entry.sources, name)
         if self._failures.may_build:
@@ -585,6 +587,23 @@ class CompiledFunction(Generic[_P, _R]):
         told = functools.partial(self._changing.told, arguments.paths_of_leaves)
         nearest = min(map(told, differences), key=_distance)
         return "; ".join(nearest) or "the same call as before (its entry was dropped from the cache)"
+
+
+def _stays(attempt: Attempt, kept: Sequence[str]) -> str:
+    """Returns why sizes stay numbers; "" where they are symbols.
+
+    Args:
+        attempt: What was compiled.
+        kept: The places of sizes with which sympy finds no end.
+    """
+    found = ""
+    if kept:
+        found = _NO_ANSWER.format(sizes=" and ".join(kept), are="stays a number" if len(kept) < 2 else "stay numbers")
+    if attempt.failure is not None:
+        found += f"{_STAY}with symbols it fails: {first_line(attempt.failure)}"
+    elif attempt.known_since:
+        found += f"{_STAY}this cannot be done with symbols: {attempt.known_since}"
+    return found
 
 
 def _distance(differences: list[str]) -> tuple[int, int]:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from subclass_aot._torch.polynomials import SIGNS, Polynomials
+from subclass_aot._torch.solver_steps import ask
 from subclass_aot.put_back import PutBack, attributes_put_back
 
 if TYPE_CHECKING:  # brings sympy
@@ -79,7 +80,8 @@ def solver_with_nodes() -> type[ShapeEnv]:
             known: sympy.Basic | None = vars(sym_node).get("_answer")
             if known is not None:
                 return known
-            answer = super().evaluate_sym_node(sym_node, size_oblivious, fallback_value)
+            evaluate = super().evaluate_sym_node
+            answer = ask((sym_node._expr,), evaluate, sym_node, size_oblivious, fallback_value)
             # The answer stands in a guard then. What data decides, a guess may have answered.
             if type(sym_node) is _node_class() and sym_node.has_hint() and not self._suppress_guards_tls():
                 vars(sym_node)["_answer"] = answer
@@ -159,12 +161,9 @@ def _node_class() -> type[SymNode]:
                 numbers[num] = _with_answers(super().wrap_int(num))
             return numbers[num]
 
-    for name in _OF_TWO:
-        setattr(Node, name, _of_two(name, getattr(SymNode, name)))
-    for name in _OF_ONE:
-        setattr(Node, name, _of_one(name, getattr(SymNode, name)))
-    for name in _OF_STRIDES:
-        setattr(Node, name, _of_strides(name, getattr(SymNode, name)))
+    for names, kept in ((_OF_TWO, _of_two), (_OF_ONE, _of_one), (_OF_STRIDES, _of_strides)):
+        for name in names:
+            setattr(Node, name, kept(name, getattr(SymNode, name)))
     return Node
 
 
@@ -221,7 +220,7 @@ def _of_two(name: str, compute: Callable[[SymNode, SymNode], SymNode]) -> Callab
         key = name, other
         result = found.get(key)
         if result is None:
-            result = found[key] = keeping(compute(self, other))
+            result = found[key] = keeping(ask((self._expr, other._expr), compute, self, other))
         return result
 
     return method
@@ -314,7 +313,7 @@ def _of_one(name: str, compute: Callable[[SymNode], SymNode]) -> Callable[[SymNo
             return compute(self)
         found: dict[object, SymNode] = self._found  # type: ignore[attr-defined]  # as above
         if name not in found:
-            found[name] = keeping(compute(self))
+            found[name] = keeping(ask((self._expr,), compute, self))
         return found[name]
 
     return method
@@ -330,7 +329,8 @@ def _of_strides(name: str, compute: _OfStrides) -> _OfStrides:
         found: dict[object, SymNode] = self._found  # type: ignore[attr-defined]  # as above
         key = (name, *sizes, *strides)
         if key not in found:
-            found[key] = keeping(compute(self, sizes, strides))
+            asked = tuple([node._expr for node in (*sizes, *strides)])
+            found[key] = keeping(ask(asked, compute, self, sizes, strides))
         return found[key]
 
     return method

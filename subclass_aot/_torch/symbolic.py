@@ -17,6 +17,7 @@ import torch
 from torch import fx
 
 from subclass_aot._torch.plain_subclasses import classes_see_functions
+from subclass_aot._torch.solver_steps import ask
 from subclass_aot._torch.symbol_nodes import forget_nodes, known_answer, polynomials_of, solver_with_nodes
 from subclass_aot.put_back import PutBack, attributes_put_back
 
@@ -291,7 +292,7 @@ def assumptions(env: Any, without_place: int = 0) -> list[tuple[Any, str]]:
     """
     found: list[tuple[Any, str]] = []
     for number, guard in enumerate(env.guards):
-        expression = env.simplify(env.replace(guard.expr))
+        expression = ask((guard.expr,), lambda: env.simplify(env.replace(guard.expr)))  # noqa: B023  # called at once
         if expression not in (True, False):
             found.append((expression, "" if number < without_place else _place_of(guard)))
     return found
@@ -422,7 +423,7 @@ def statically_known_true(condition: bool | torch.SymBool) -> bool:
         return known
     from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-    return bool(statically_known_true(condition))
+    return ask((original_expression_of(condition),), lambda: bool(statically_known_true(condition)))
 
 
 def depends_on_data(number: object) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from subclass_aot.call import Arguments
 from subclass_aot.sizes.dynamic_sizes import DynamicSizes, marked_sizes, tensors_of
@@ -23,6 +23,15 @@ class DynamicPolicy:
         self.dynamic = dynamic
         self._seen: dict[str, tuple[list[object], list[object]]] = {}
         """By path, sizes and strides; None where they differed."""
+        self._kept: list[str] = []
+
+    def keep(self, places: Collection[str]) -> None:
+        """Has sizes stay numbers from now on: with symbols, the solver finds no answer."""
+        self._kept += [place for place in places if place not in self._kept]
+
+    def kept_in(self, text: str) -> list[str]:
+        """Returns the sizes that stay numbers, of the tensors whose paths stand in a text."""
+        return [place for place in self._kept if f"{place.rpartition('.')[0]}:" in text]
 
     def without_symbols(self) -> DynamicSizes | None:
         """Returns what is a symbol where no size of an input may be one."""
@@ -53,6 +62,7 @@ class DynamicPolicy:
             found = found.without(twice)
         for path, tensor in arguments.changing_numbers:
             found.sizes.setdefault(path, set()).update(range(tensor.dim())[:1])
+        found = found.without_places(self._kept)
         # With `True`, results may have sizes that depend on data.
         return found if found or self.dynamic or arguments.changing else None
 

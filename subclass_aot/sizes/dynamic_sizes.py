@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
@@ -107,6 +107,30 @@ class DynamicSizes:
             {path: dims for path, dims in self.strides.items() if kept(path)},
             {path: dims for path, dims in self.marked.items() if kept(path)},
         )
+
+    def without_places(self, places: Collection[str]) -> DynamicSizes:
+        """Makes some sizes and strides known, and all numbers of the tensors inside of these.
+
+        Args:
+            places: Where they are read, as `args[0].size(1)`.
+        """
+        if not places:
+            return self
+        found = DynamicSizes(
+            {path: set(dims) for path, dims in self.sizes.items()},
+            {path: set(dims) for path, dims in self.strides.items()},
+            {path: dict(marks) for path, marks in self.marked.items()},
+        )
+        tables: tuple[dict[str, Any], ...] = found.sizes, found.strides, found.marked
+        for place in places:
+            path, _, last = place.rpartition(".")
+            kind, dim = last.removesuffix(")").split("(")
+            (found.strides if kind == "stride" else found.sizes).get(path, set()).discard(int(dim))
+            found.marked.get(path, {}).pop(int(dim), None)
+            for table in tables:
+                for inside in [p for p in table if p.startswith(path) and p[len(path) : len(path) + 1] in (".", "[")]:
+                    del table[inside]
+        return found
 
 
 def marked_sizes(arguments: Arguments) -> DynamicSizes:

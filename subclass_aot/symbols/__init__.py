@@ -1,6 +1,7 @@
 """Numbers that only the call knows: sizes, and what depends on data."""
 
 from subclass_aot.symbols.numbers import Bounds as Bounds
+from subclass_aot.symbols.numbers import NoAnswer as NoAnswer
 from subclass_aot.symbols.numbers import Number as Number
 from subclass_aot.symbols.numbers import SizesMustBeKnown as SizesMustBeKnown
 from subclass_aot.symbols.numbers import cache_of as cache_of

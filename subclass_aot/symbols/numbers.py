@@ -81,3 +81,16 @@ class SizesMustBeKnown(BaseException):
     def __init__(self, paths: Collection[str] = ()) -> None:
         super().__init__("sizes that are symbols have to be numbers here")
         self.paths = paths
+
+
+class NoAnswer(SizesMustBeKnown):
+    """Raised where the solver finds no answer within its budget. See Note [Steps of the solver].
+
+    Args:
+        places: Where the symbols are read that it was asked about, as `args[0].size(1)`.
+    """
+
+    def __init__(self, places: Collection[str]) -> None:
+        super().__init__(list(dict.fromkeys(place.rpartition(".")[0] for place in places)))
+        self.args = (f"sympy finds no end with an expression of {', '.join(places)}",)
+        self.places = places

@@ -38,7 +38,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._stack import is_user_file, pass_on_interruption, user_line_in
 from subclass_aot.put_back import PutBack
-from subclass_aot.symbols.numbers import Bounds, Number, forget
+from subclass_aot.symbols.numbers import Bounds, NoAnswer, Number, forget
 
 if TYPE_CHECKING:  # comes with the first symbol
     import sympy
@@ -137,6 +137,22 @@ class Symbols:
     def repeats(self) -> bool:
         """Whether the operator that runs is one that has made numbers before."""
         return bool(self._again)
+
+    @contextmanager
+    def within_budget(self) -> Iterator[None]:
+        """Runs the block so that the solver is asked no longer than it may be; see Note [Steps of the solver].
+
+        Raises:
+            NoAnswer: It found no answer.
+        """
+
+        def refuse(expressions: tuple[Any, ...]) -> NoAnswer:
+            symbols = {symbol for expression in expressions for symbol in expression.free_symbols}
+            concerned = [where for symbol, where in self._where.items() if symbol in symbols]
+            return NoAnswer(concerned or list(self._where.values()))
+
+        with _torch.solver_steps.counted(refuse):
+            yield
 
     def text(self, number: Any) -> str:
         """Returns a number or an assumption as Python text, with the names of the symbols for symbols.

@@ -9,7 +9,7 @@ from subclass_aot._stack import user_line_of
 from subclass_aot.call import Arguments
 from subclass_aot.graph import Looks, Retrace, TraceOptions
 from subclass_aot.sizes import DynamicSizes, GivenSizes
-from subclass_aot.symbols import SizesMustBeKnown
+from subclass_aot.symbols import NoAnswer, SizesMustBeKnown
 from subclass_aot.trace.handlers import handlers_run
 
 
@@ -23,6 +23,7 @@ class Attempt:
         values: Answers where the function reads values; None if it may not.
         failure: What the function or a compiler raised where more sizes were symbols.
         options: What the attempts before this one have found out.
+        numbers: Sizes that stay numbers in this attempt, since the solver found no answer with symbols.
         parts: Whether backward may have several parts. See Note [Parts of backward].
         known_since: The line of the program, and what it ran, where a trace found that sizes must be numbers; or "".
         handlers: How many handlers of signals had run before `arguments` were read.
@@ -33,6 +34,7 @@ class Attempt:
     values: Looks | None = None
     failure: BaseException | None = None
     options: TraceOptions = TraceOptions()
+    numbers: tuple[str, ...] = ()
     parts: bool = False
     known_since: str = ""
     handlers: int = dataclasses.field(default_factory=handlers_run)
@@ -44,6 +46,9 @@ class Attempt:
             failure: Why this attempt failed.
         """
         sizes, options, since = self.sizes, self.options, self.known_since
+        if isinstance(failure, NoAnswer) and isinstance(sizes, DynamicSizes):
+            numbers = (*self.numbers, *failure.places)
+            return dataclasses.replace(self, sizes=sizes.without_places(failure.places), numbers=numbers)
         if not isinstance(failure, Retrace):
             since = user_line_of(failure)
         if isinstance(failure, Retrace):

@@ -61,6 +61,7 @@ def with_symbols(plan: InputPlan) -> Iterator[None]:
             _torch.dispatch.python_dispatcher(),
             _torch.python_kernels.python_kernels(COMPOSITES),
             _torch.symbolic.quiet_about_unknowns(),
+            plan.symbols.within_budget(),
         ):
             yield
 

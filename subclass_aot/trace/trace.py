@@ -14,7 +14,7 @@ from subclass_aot import _torch
 from subclass_aot._stack import pass_on_interruption
 from subclass_aot.graph import Retrace
 from subclass_aot.put_back import PutBack
-from subclass_aot.symbols import SizesMustBeKnown
+from subclass_aot.symbols import NoAnswer, SizesMustBeKnown
 from subclass_aot.tables import Gradients
 from subclass_aot.trace.attempt import Attempt
 from subclass_aot.trace.handlers import Abandoned, handlers_run, handlers_wait, with_handlers_waiting
@@ -58,6 +58,15 @@ def _specialize(begin: Begin, build: Callable[[Attempt], _T]) -> _T:
                 raise
             before = handlers_run()
             after = begin(attempt.arguments.with_grad, attempt.failure) or attempt
+        except NoAnswer as found:
+            after = attempt.after(found)
+            if {*found.paths}.intersection(attempt.arguments.changing):  # numbers of Python, which begin from nothing
+                error = RuntimeError(str(found))
+                error.__cause__ = found
+                before = handlers_run()
+                after = begin(attempt.arguments.with_grad, error)
+            if after is None:
+                raise
         except (SizesMustBeKnown, Retrace) as found:
             after = attempt.after(found)
             known = attempt.arguments.with_grad
