@@ -127,13 +127,19 @@ class Polynomials:
             others = {other: -times * difference[product] for other, times in difference.items() if other != product}
             if abs(difference[product]) != 1 or product[0] in self._equal:
                 continue
-            kept, self._of = self._of, {}
-            self._equal[product[0]] = others
+            kept, equal = self._of, self._equal
+            self._of, self._equal = {}, {**equal, product[0]: others}
+            try:
+                written = {
+                    number: self._written(polynomial.items(), product[0]) for number, polynomial in equal.items()
+                }
+            except _TooLong:
+                written = {}
+            self._equal.update(written)
             if all(self.of(self._expression({other: 1})) == {other: 1} for other in others if other):
                 self._write_what_is_known(product[0])
                 return
-            del self._equal[product[0]]
-            self._of = kept
+            self._of, self._equal = kept, equal
 
     def least(self, expression: sympy.Basic) -> int | None:
         """Returns a number that an expression is never less than, if there is one."""
@@ -182,11 +188,37 @@ class Polynomials:
             whole: What is divided.
             by: What it is divided by.
         """
+        found = self._without_rest(whole, by)
+        return None if found is None else self._expression(found)
+
+    def rest(self, whole: sympy.Basic, by: sympy.Basic) -> sympy.Basic | None:
+        """Returns the remainder of a number, if that is zero for all sizes, or the number itself.
+
+        Args:
+            whole: What is divided.
+            by: What it is divided by, above zero.
+        """
+        import sympy
+
+        if self._without_rest(whole, by) is not None:
+            return sympy.S.Zero
+        dividend, divisor = self.of(whole), self.of(by)
+        is_less = dividend is not None and divisor is not None and self._is_less(dividend, divisor)
+        return whole if is_less else None
+
+    def _without_rest(self, whole: sympy.Basic, by: sympy.Basic) -> Polynomial | None:
         dividend, divisor = self.of(whole), self.of(by)
         if not dividend or not divisor or (self._least(divisor) or 0) < 1:
             return None
-        found = _divided(dividend, divisor)
-        return None if found is None else self._expression(found)
+        return _divided(dividend, divisor)
+
+    def _is_less(self, dividend: Polynomial, divisor: Polynomial) -> bool:
+        """Returns whether a number is not negative, and less than another one, for all sizes."""
+        least = self._least(dividend)
+        try:
+            return least is not None and least >= 0 and (self._least(_sum(divisor, dividend, -1)) or 0) > 0
+        except _TooLong:
+            return False
 
     def _expression(self, polynomial: Polynomial) -> sympy.Basic:
         import sympy
@@ -212,9 +244,12 @@ class Polynomials:
         if not expression.is_integer or not expression.free_symbols <= self._sizes.keys():
             return None
         name = type(expression).__name__
-        if name in ("FloorDiv", "CleanDiv", "Mod", "PythonMod") and expression.args[1].is_Integer:
-            return self._quotient_or_rest(expression, is_rest=name.endswith("Mod"))
-        return self._atom(expression)
+        found = None
+        if name in ("FloorDiv", "CleanDiv", "Mod", "PythonMod"):
+            is_rest = name.endswith("Mod")
+            divide = self._by_number if expression.args[1].is_Integer else self._by_size
+            found = divide(expression.args[0], expression.args[1], is_rest)
+        return self._atom(expression) if found is None else found
 
     def _joined(self, expression: Any) -> Polynomial | None:
         found: Polynomial = {} if expression.is_Add else {(): 1}
@@ -234,15 +269,41 @@ class Polynomials:
             found = _product(found, polynomial)
         return found
 
-    def _quotient_or_rest(self, expression: Any, is_rest: bool) -> Polynomial | None:
-        whole, by = self.of(expression.args[0]), int(expression.args[1])
+    def _by_size(self, dividend: Any, divisor: Any, is_rest: bool) -> Polynomial | None:
+        found = self._without_rest(dividend, divisor)
+        if found is not None:
+            return {} if is_rest else found
+        whole, by = self.of(dividend), self.of(divisor)
+        if whole is None or by is None or not self._is_less(whole, by):
+            return None
+        return whole if is_rest else {}
+
+    def _by_number(self, dividend: Any, divisor: Any, is_rest: bool) -> Polynomial | None:
+        whole, by = self.of(dividend), int(divisor)
         if whole is None or by < 1:
             return None
-        rest = {product: times % by for product, times in whole.items() if times % by}
-        quotient = {product: times // by for product, times in whole.items() if times // by}
-        if rest.keys() - {()}:
-            quotient = _sum(quotient, self._atom((frozenset(rest.items()), by), rest, by))
+        quotient = self._reduced(whole, by)
         return _sum(whole, quotient, -by) if is_rest else quotient
+
+    def _reduced(self, dividend: Polynomial, divisor: int) -> Polynomial:
+        """Divides by a number: of each product as often as it goes, and the rest is a quotient of its own."""
+        rest = {product: times % divisor for product, times in dividend.items() if times % divisor}
+        quotient = {product: times // divisor for product, times in dividend.items() if times // divisor}
+        return _sum(quotient, self._quotient(rest, divisor)) if rest.keys() - {()} else quotient
+
+    def _quotient(self, dividend: Polynomial, divisor: int) -> Polynomial:
+        """Makes a quotient; that of a quotient and a number is one of what was divided first."""
+        products = [product for product in dividend if product]
+        common = math.gcd(divisor, *[dividend[product] for product in products])
+        if common > 1:  # what is left of the number counts only where it makes up for it
+            dividend, divisor = {p: n // common for p, n in dividend.items() if n // common}, divisor // common
+            if divisor == 1:
+                return dividend
+        inner = self._atoms[products[0][0]] if len(products) == len(products[0]) == dividend[products[0]] == 1 else None
+        if inner is not None and inner.dividend is not None:
+            more: Polynomial = {(): dividend.get((), 0) * inner.divisor}
+            return self._reduced(_sum(inner.dividend, more), divisor * inner.divisor)
+        return self._atom((frozenset(dividend.items()), divisor), dividend, divisor)
 
     def _atom(self, key: Any, dividend: Polynomial | None = None, divisor: int = 1) -> Polynomial:
         if key not in self._numbers:

@@ -282,6 +282,12 @@ def _extreme(compute: _OfTwo, is_least: bool) -> _OfTwo:
 
 def _rest(compute: _OfTwo) -> _OfTwo:
     def rest(self: SymNode, other: SymNode) -> SymNode:
+        from torch.fx.experimental.sym_node import SymNode
+
+        if self.pytype is int and other.pytype is int and self._hint is not None and other._hint is not None:
+            found = polynomials_of(self.shape_env).rest(self.expr, other.expr)
+            if found is not None:
+                return SymNode(found, self.shape_env, int, self._hint % other._hint)  # type: ignore[operator]
         result = compute(self, other)
         _write_padding_as_quotient(result)
         return result

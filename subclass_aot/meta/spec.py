@@ -271,6 +271,10 @@ def _new(key: tuple[Any, ...], solver: object) -> Spec:
     if native == _META and device.type in keys_of_claims:
         keys = keys_of_claims[device.type]()
         blank = blank if keys is None else (*blank, False, False, None, False, False, keys)
+    if solver is not None:  # else torch computes for each leaf how large its memory is
+        options = (*blank, *(layout, native, False, False, None, False, False, None)[len(blank) - len(head) :])
+        is_empty = any(type(n) is int and n == 0 for n in size)
+        blank = (*options, 0 if is_empty else spec.extent * dtype.itemsize)
     object.__setattr__(spec, "_blank_args", blank)
     return spec
 

@@ -26,7 +26,7 @@ def drawn(depth: int, draw: random.Random) -> str:
     kind = draw.choice(["+", "-", "*", "//", "%", "pad"])
     one = drawn(depth - 1, draw)
     if kind in ("//", "%"):
-        return f"(({one}) {kind} {draw.choice([2, 3, 4])})"
+        return f"(({one}) {kind} {draw.choice(['2', '3', '4', 'a', '(b * c)', '(a + 1)'])})"
     if kind == "pad":
         by = draw.choice([2, 4])
         return f"({by} * ((({one}) + {by - 1}) // {by}))"
@@ -64,6 +64,9 @@ def test_what_is_decided_holds_of_all_values(seed: int) -> None:
     if quotient is not None:
         found = [int(quotient.xreplace(_values(names, values))) for values in VALUES]
         assert found == [a // b for a, b in pairs], (one, other)
+    rest = polynomials.rest(first, second) if all(b > 0 for _, b in pairs) else None
+    if rest is not None:
+        assert [int(rest.xreplace(_values(names, values))) for values in VALUES] == [a % b for a, b in pairs]
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -111,6 +114,10 @@ def _values(names: dict[str, Any], values: dict[str, int]) -> dict[Any, int]:
         ("a % 8 + 8 * (a // 8)", "eq", "a", True),
         ("2 * a + 1", "eq", "2 * b", False),
         ("a * c", "ne", "b * c", None),
+        ("((a - 1) // 4 - 7) // 8 + 1", "eq", "(a + 3) // 32", True),
+        ("a % (a * b)", "eq", "a", True),
+        ("(a * b * 6) % (3 * b)", "eq", "0", True),
+        ("a // (a + b)", "eq", "0", True),
         ("a * (b // 4) * 4", "le", "a * b", True),
         ("((a - 1) // 2 + 1 - 1) // 2", "ge", "0", True),
     ],

@@ -54,7 +54,7 @@ def _same(one: Number, other: Number) -> bool:
 
 
 def _equal(one: Number, other: Number) -> bool:
-    """Returns whether two numbers are equal, as an operator demands, and puts a guard on it if they are only here."""
+    """Returns whether two numbers are equal, which an operator needs, and puts a guard on it if they are only here."""
     if _same(one, other):
         return True
     if type(one) is type(other) is int or _torch.symbolic.example_of(one) != _torch.symbolic.example_of(other):
