@@ -8,7 +8,7 @@ import functools
 import itertools
 import types
 import weakref
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection, Hashable, Sequence
 from contextlib import suppress
 from os import PathLike
 from typing import Any, Generic, Literal, ParamSpec, TypeVar

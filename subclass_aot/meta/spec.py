@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -273,10 +274,24 @@ def _new(key: tuple[Any, ...], solver: object) -> Spec:
         blank = blank if keys is None else (*blank, False, False, None, False, False, keys)
     if solver is not None:  # else torch computes for each leaf how large its memory is
         options = (*blank, *(layout, native, False, False, None, False, False, None)[len(blank) - len(head) :])
-        is_empty = any(type(n) is int and n == 0 for n in size)
-        blank = (*options, 0 if is_empty else spec.extent * dtype.itemsize)
+        blank = (*options, _elements_in_memory(spec) * dtype.itemsize)
     object.__setattr__(spec, "_blank_args", blank)
     return spec
+
+
+def _elements_in_memory(spec: Spec) -> Any:
+    """Returns how many elements the memory of a new leaf has, the offset included."""
+    if any(type(n) is int and n == 0 for n in spec.size):
+        return 0
+    step: Any = 1
+    dims = [(n, stride) for n, stride in zip(spec.size, spec.stride, strict=True) if not (type(n) is int and n == 1)]
+    with suppress(TypeError):  # data decides one: such a tensor is a new one
+        dims.sort(key=lambda dim: -_torch.symbolic.example_of(dim[1]))
+    for n, stride in reversed(dims):  # if they lie one in the other
+        if not _torch.symbolic.is_same_expression(stride, step):
+            return spec.extent
+        step = step * n
+    return spec.offset + step
 
 
 def _symbolic(size: tuple[Number, ...], stride: tuple[Number, ...], offset: Number, *others: Any) -> Spec:

@@ -62,7 +62,8 @@ class DynamicPolicy:
             found = found.without(twice)
         for path, tensor in arguments.changing_numbers:
             found.sizes.setdefault(path, set()).update(range(tensor.dim())[:1])
-        found = found.without_places(self._kept)
+        if self._kept:
+            found = found.without_places(self._kept)
         # With `True`, results may have sizes that depend on data.
         return found if found or self.dynamic or arguments.changing else None
 

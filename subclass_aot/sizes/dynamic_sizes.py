@@ -114,8 +114,6 @@ class DynamicSizes:
         Args:
             places: Where they are read, as `args[0].size(1)`.
         """
-        if not places:
-            return self
         found = DynamicSizes(
             {path: set(dims) for path, dims in self.sizes.items()},
             {path: set(dims) for path, dims in self.strides.items()},
