@@ -43,7 +43,6 @@ from subclass_aot.signature import JointSignature
 from subclass_aot.sizes import DynamicPolicy, DynamicSizes
 from subclass_aot.specializations import Specialization, Specializations, kind_of
 from subclass_aot.stages import Stages, noted_stages, text_of
-from subclass_aot.symbols import NoAnswer
 from subclass_aot.tables import Gradients
 from subclass_aot.trace import (
     Attempt,
