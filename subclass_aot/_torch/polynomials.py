@@ -232,7 +232,7 @@ class Polynomials:
         parts = [sympy.Mul(times, *[of_atom(self._atoms[n]) for n in product]) for product, times in polynomial.items()]
         return sympy.Add(*parts)
 
-    def _made(self, expression: Any) -> Polynomial | None:
+    def _made(self, expression: sympy.Expr) -> Polynomial | None:
         if expression.is_Integer:
             return {(): int(expression)} if expression else {}
         if expression.is_Symbol:
@@ -251,7 +251,7 @@ class Polynomials:
             found = divide(expression.args[0], expression.args[1], is_rest)
         return self._atom(expression) if found is None else found
 
-    def _joined(self, expression: Any) -> Polynomial | None:
+    def _joined(self, expression: sympy.Expr) -> Polynomial | None:
         found: Polynomial = {} if expression.is_Add else {(): 1}
         for part in expression.args:
             polynomial = self.of(part)
@@ -260,7 +260,7 @@ class Polynomials:
             found = _sum(found, polynomial) if expression.is_Add else _product(found, polynomial)
         return found
 
-    def _power(self, base: Any, exponent: Any) -> Polynomial | None:
+    def _power(self, base: sympy.Expr, exponent: sympy.Expr) -> Polynomial | None:
         polynomial = self.of(base)
         if polynomial is None or not exponent.is_Integer or not 0 < exponent <= _DEEPEST:
             return None
@@ -269,7 +269,7 @@ class Polynomials:
             found = _product(found, polynomial)
         return found
 
-    def _by_size(self, dividend: Any, divisor: Any, is_rest: bool) -> Polynomial | None:
+    def _by_size(self, dividend: sympy.Expr, divisor: sympy.Expr, is_rest: bool) -> Polynomial | None:
         found = self._without_rest(dividend, divisor)
         if found is not None:
             return {} if is_rest else found
@@ -278,7 +278,7 @@ class Polynomials:
             return None
         return whole if is_rest else {}
 
-    def _by_number(self, dividend: Any, divisor: Any, is_rest: bool) -> Polynomial | None:
+    def _by_number(self, dividend: sympy.Expr, divisor: sympy.Expr, is_rest: bool) -> Polynomial | None:
         whole, by = self.of(dividend), int(divisor)
         if whole is None or by < 1:
             return None
@@ -330,7 +330,7 @@ class Polynomials:
                 atom.least = None if least is None else least // atom.divisor
         return atom.least
 
-    def _least_of_other(self, expression: Any) -> int | None:
+    def _least_of_other(self, expression: sympy.Expr) -> int | None:
         found: int | None = 1 if expression.is_positive else 0 if expression.is_nonnegative else None
         if type(expression).__name__ == "Max":
             given = [self.least(part) for part in expression.args]
@@ -453,7 +453,7 @@ class _Atom:
 
     __slots__ = ("expression", "dividend", "divisor", "least", "asked", "kept")
 
-    def __init__(self, expression: Any, dividend: Polynomial | None, divisor: int) -> None:
+    def __init__(self, expression: sympy.Expr, dividend: Polynomial | None, divisor: int) -> None:
         self.expression = expression
         self.dividend = dividend
         self.divisor = divisor
