@@ -294,7 +294,7 @@ def held(value: object) -> types.SimpleNamespace:
 PAIRS: dict[str, tuple[Any, Any, str]] = {
     "a key of another type": ({1: 2}, {True: 2}, ""),
     "another order": ({"a": 1, "b": 2}, {"b": 2, "a": 1}, ""),
-    "a longer list": ([1], [1, 2], "Python value 1: absent before, int 2 now"),
+    "a longer list": ([1], [1, 2], "args[0][1]: absent before, int 2 now"),
     "length of a deque": (held(deque([1], 2)), held(deque([1], 3)), "limit of args[0].a: 2 before, 3 now"),
     "factory": (held(defaultdict(int, a=1)), held(defaultdict(list, a=1)), "limit of args[0].a"),
     "elements of a set": (held({1, 2}), held({1, 3}), "args[0].a: {1, 2} before, {1, 3} now"),

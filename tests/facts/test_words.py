@@ -114,7 +114,17 @@ def held(value: Any) -> Any:
 
 def of_objects(fn: Any, *args: Any) -> dict[str, str]:
     """What objects hold, and not what every call has."""
-    every = ("structure", *MODES, "the lists and dicts", "leaves that", "class of fn")
+    every = (
+        "structure",
+        *MODES,
+        "the lists and dicts",
+        "leaves that",
+        "class of fn",
+        "Point.",
+        "class of Point",
+        "_tuple",
+        "repr_fmt",
+    )  # the last four: methods of a class of tuples
     return {name: text for name, text in of(fn, *args).items() if not name.startswith(every)}
 
 

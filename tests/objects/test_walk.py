@@ -64,7 +64,7 @@ def closure() -> Any:
 HOLDERS: dict[str, tuple[Callable[[], Any], dict[str, torch.Tensor]]] = {
     "list": (lambda: [A, 1, [B]], {"x[0]": A, "x[2][0]": B}),
     "dict": (lambda: {"k": A, 1: {"l": B}}, {"x['k']": A, "x[1]['l']": B}),
-    "dict with a tensor for a key": (lambda: {A: 1, "k": B}, {"a key of x": A, "x['k']": B}),
+    "dict with a tensor for a key": (lambda: {A: 1, "k": B}, {"a key of x[tensor 0]": A, "x['k']": B}),
     "object": (lambda: Cell(a=A, b=Cell(b=B)), {"x.a": A, "x.b.b": B}),
     "slots": (lambda: slotted(A), {"x.x": A}),
     "tuples": (lambda: [Point(1, (A, "a")), (1, 2)], {"x[0][1][0]": A}),
