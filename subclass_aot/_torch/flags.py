@@ -192,3 +192,9 @@ def _property(original: Callable[..., Any]) -> Callable[..., Any]:
 def _is_of_program(frame: types.FrameType) -> bool:
     """Returns whether a frame runs code that is neither torch's nor this library's."""
     return str(frame.f_globals.get("__name__")).partition(".")[0] not in ("torch", "subclass_aot")
+
+
+def onednn_takes_bfloat16() -> bool:
+    """Returns whether kernels of oneDNN run in bfloat16 on this processor. When the name goes: no, and others run."""
+    supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
+    return supported is not None and bool(supported())

@@ -85,17 +85,6 @@ def devices_untouched() -> Iterator[None]:
 
 
 @contextmanager
-def without_mkldnn() -> Iterator[None]:
-    """Runs the block without kernels of oneDNN; the public form warns of what machines do not have.
-
-    The switch is the process's: what other threads run meanwhile is computed by other kernels, too.
-    """
-    with PutBack(partial(torch._C._set_mkldnn_enabled, torch._C._get_mkldnn_enabled())):
-        torch._C._set_mkldnn_enabled(False)
-        yield
-
-
-@contextmanager
 def without_cudnn() -> Iterator[None]:
     """Runs the block without kernels of cuDNN; the public form warns of what machines do not have.
 

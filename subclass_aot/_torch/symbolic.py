@@ -196,21 +196,22 @@ def new_size(env: ShapeEnv, hint: int, name: str, bounds: tuple[int, int | None]
     return env.create_symintnode(symbol, hint=hint, source=source)
 
 
-def new_unbacked(env: Any, kind: str, bounds: tuple[int, int | None] = (0, None)) -> Any:
+def new_unbacked(env: Any, kind: str, bounds: tuple[int, int | None] = (0, None), is_checked: bool = True) -> Any:
     """Returns a number that depends on data: a "size", which is not negative, an "int", a "float" or a "bool".
 
-    Of a size it is demanded that it lies within the bounds, as by `torch._check`, which has no public name.
+    Of a size it is demanded that it lies within the bounds, as by `torch._check`, which has no public name; where it is
+    not checked, it is known.
     """
     from torch.fx.experimental.symbolic_shapes import _constrain_range_for_size
 
     make = {"bool": env.create_unbacked_symbool, "float": env.create_unbacked_symfloat}
     number = make.get(kind, env.create_unbacked_symint)()
     if kind == "size":
-        _constrain_range_for_size(number)
         least, most = bounds
-        if least > 0:
+        _constrain_range_for_size(number, **({} if is_checked else {"min": least, "max": most}))
+        if least > 0 and is_checked:
             torch._check(number >= least)
-        if most is not None:
+        if most is not None and is_checked:
             torch._check(number <= most)
     env.pending_fresh_unbacked_symbols.clear()  # which operator made it is known here, and not to be searched for
     return number

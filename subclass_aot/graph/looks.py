@@ -307,6 +307,11 @@ class _Run:
             elif node.op == "call_function":
                 # Sizes are those that an input came with, also where an operator has mutated its metadata before.
                 values = self._inputs if reads_size(node) and node.args[0] in self._inputs else self._values
+                if (
+                    reads_size(node) and node.args[0] not in values
+                ):  # backward reads it of what nobody else has any more
+                    self._values[node] = _torch.symbolic.example_of(node.meta["val"])
+                    continue
                 args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
                 self._values[node] = node.target(*args, **kwargs)
                 for used in node.all_input_nodes:

@@ -17,7 +17,6 @@ class TraceOptions:
         data_dependent_sizes: Whether sizes that depend on data are symbols, though no size of an input is one.
         values_fix_sizes: Whether the call decides which size one is that depends on data.
         looks_at_branches: Whether the call decides which branch of `torch.cond` is recorded, and not both are.
-        fused_lstm: Whether an LSTM may run as an operator of oneDNN, which has no symbolic sizes in training.
         with_grad: Of which inputs the `.grad` is an input, too, since the program reads or changes it; `True` for more
             of them than until now.
         hashes_by_value: Whether symbolic numbers have a hash, that of their value; torch's have none.
@@ -28,7 +27,6 @@ class TraceOptions:
     data_dependent_sizes: bool = False
     values_fix_sizes: bool = False
     looks_at_branches: bool = False
-    fused_lstm: bool = True
     with_grad: bool | Gradients = False
     hashes_by_value: bool = False
     searched: int = 0

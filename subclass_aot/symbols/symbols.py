@@ -103,14 +103,15 @@ class Symbols:
         self._told = len(self.env.guards)
         return holds
 
-    def unbacked(self, kind: str = "size", bounds: Bounds = (0, None)) -> Any:
+    def unbacked(self, kind: str = "size", bounds: Bounds = (0, None), is_checked: bool = True) -> Any:
         """Returns a number that depends on data: a `"size"`, an `"int"`, a `"float"` or a `"bool"`.
 
         Args:
             kind: Which of these.
-            bounds: The least and the greatest value that a size is said to have, which each call checks.
+            bounds: The least and the greatest value that a size is said to have.
+            is_checked: Whether each call checks that, and does not trust the operator.
         """
-        number = self._again.pop(0) if self._again else _torch.symbolic.new_unbacked(self.env, kind, bounds)
+        number = self._again.pop(0) if self._again else _torch.symbolic.new_unbacked(self.env, kind, bounds, is_checked)
         self._unbacked.append(number)
         self.symints.setdefault(_torch.symbolic.original_expression_of(number), number)
         return number

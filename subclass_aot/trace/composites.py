@@ -5,7 +5,8 @@ Note [Composite operators with symbolic sizes]
 Many kernels of composite operators in C++ want sizes that are numbers. Torch has some of them in Python, too, and takes
 these where sizes are symbols. Most compute the same. Two kinds do not: dropout that is off gives a copy, where eager
 gives the tensor itself, and draws otherwise where it is on; and a recurrent network of several layers has no dropout
-between them. Dropout in C++ takes symbolic sizes, so that is what a trace records. Networks run layer by layer.
+between them. Dropout in C++ takes symbolic sizes, so that is what a trace records. Networks run layer by layer, and
+layers of an LSTM by the operator of oneDNN where eager mode does so.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
+from subclass_aot.graph import lstm
 from subclass_aot.operators import effects_of
 
 _aten = torch.ops.aten
@@ -35,6 +37,11 @@ def _layer_by_layer(func: _torch.operators.Operator) -> Callable[[_Kernel], _Ker
     def made(kernel: _Kernel) -> _Kernel:
         def network(*args: Any, **kwargs: Any) -> Any:
             given = effects_of(func).bind(args, kwargs)
+            if (
+                func is _aten.lstm.input
+                and (found := lstm.network(given["input"], *list(given.values())[1:])) is not None
+            ):
+                return found
             layers, dropout = given["num_layers"], given["dropout"]
             if not (given["train"] and dropout and layers > 1):
                 x, *final = kernel(*args, **kwargs)

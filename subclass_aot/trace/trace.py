@@ -113,7 +113,6 @@ def _trace_arguments(
         values.at_branches = options.looks_at_branches
         values.fixed = values.fixed or options.values_fix_sizes
     hashes = Hashes(options.hashes_by_value)
-    kernels = nullcontext() if options.fused_lstm else _torch.switches.without_mkldnn()
     with one_at_a_time, PutBack(_torch.modes.modes_put_back()), PutBack(partial(now_tracing, is_tracing())):
         now_tracing(True)
         if handlers_run() != attempt.handlers:
@@ -123,7 +122,6 @@ def _trace_arguments(
                 torch.inference_mode(False),
                 torch.set_grad_enabled(grad),  # inference mode switched it on, the function may switch it
                 torch.autograd.set_multithreading_enabled(False),  # else what a GPU computes goes backward in a thread
-                kernels,
                 hashes.used(),
                 nullcontext() if attempt.sizes is None else functions_become_known(),
             ):

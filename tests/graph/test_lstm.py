@@ -73,13 +73,66 @@ def test_partitioners_may_compute_the_layer_again() -> None:
     assert_same(trained(compiled, layer, x), trained(layer, layer, x))
 
 
-def test_symbolic_batches_are_computed_without_the_workspace() -> None:
-    layer = nn.LSTM(3, 4)
-    compiled = aot_compile(layer, dynamic=True)
+@pytest.mark.parametrize("options", LAYERS.values(), ids=LAYERS)
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_lengths_and_batches_that_change_are_compiled_once(options: dict[str, Any], dynamic: bool | None) -> None:
+    layer = nn.LSTM(3, 4, **options)
+    compiled, dtype = aot_compile(layer, dynamic=dynamic), options.get("dtype", torch.float32)
+    for length, batch in ((4, 5), (6, 7), (9, 2), (2, 11), (5, 5)):
+        x = torch.randn(length, batch, 3, dtype=dtype)
+        assert_same(trained(compiled, layer, x), trained(layer, layer, x))
+    assert len(compiled.recompiles) == (0 if dynamic else 1)
+
+
+@pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
+@pytest.mark.parametrize("options", [{"proj_size": 2}, {"dtype": torch.float64}], ids=["projections", "float64"])
+def test_other_networks_are_those_of_torch(options: dict[str, Any]) -> None:
+    layer = nn.LSTM(3, 4, **options)
+    compiled, dtype = aot_compile(layer, dynamic=True), options.get("dtype", torch.float32)
     for batch in (2, 3, 5):
-        x = torch.randn(5, batch, 3)
+        x = torch.randn(5, batch, 3, dtype=dtype)
         for a, b in zip(trained(compiled, layer, x), trained(layer, layer, x), strict=True):
             torch.testing.assert_close(a, b)
+
+
+def test_without_onednn_there_is_none_of_its_operators(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
+    layer, x, found = nn.LSTM(3, 4), torch.randn(5, 2, 3), set[str]()
+
+    def keep(graph: torch.fx.GraphModule, inputs: list[Any]) -> Any:
+        found.update(str(n.target) for n in graph.graph.nodes)
+        return graph
+
+    compiled = aot_compile(layer, fw_compiler=keep, dynamic=True)
+    for a, b in zip(trained(compiled, layer, x), trained(layer, layer, x), strict=True):
+        torch.testing.assert_close(a, b)
+    assert found and not any("mkldnn" in each for each in found)
+
+
+def test_a_tagger_of_words_trains_as_in_eager_mode() -> None:
+    """Lengths change with each batch; the result is read by a loss, and no gradient of the input is wanted."""
+
+    class Tagger(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.lstm = nn.Embedding(20, 6), nn.LSTM(6, 5, bidirectional=True, batch_first=True)
+            self.tags = nn.Linear(10, 3)
+
+        def forward(self, words: torch.Tensor, tags: torch.Tensor) -> torch.Tensor:
+            return nn.functional.cross_entropy(self.tags(self.lstm(self.words(words))[0]).flatten(0, 1), tags.flatten())
+
+    net = Tagger()
+    compiled = aot_compile(net)
+    for length in (5, 7, 12, 3, 8):
+        words, tags = torch.randint(20, (4, length)), torch.randint(3, (4, length))
+        found = []
+        for each in (net, compiled):
+            net.zero_grad()
+            loss = each(words, tags)
+            loss.backward()
+            found.append([loss.detach(), *(p.grad for p in net.parameters())])
+        assert_same(*found)
+    assert len(compiled.recompiles) == 1
 
 
 def test_a_decomposition_of_the_user_goes_first() -> None:

@@ -10,10 +10,10 @@ from subclass_aot.graph import Retrace, TraceOptions
 
 
 def test_what_was_asked_for_is_changed_and_nothing_else() -> None:
-    before = TraceOptions(looks_at_branches=True, fused_lstm=False)
-    after = Retrace(with_grad=True, fused_lstm=True).options(before)
+    before = TraceOptions(looks_at_branches=True, hashes_by_value=True)
+    after = Retrace(with_grad=True, hashes_by_value=False).options(before)
     assert after == TraceOptions(looks_at_branches=True, with_grad=True)
-    assert before == TraceOptions(looks_at_branches=True, fused_lstm=False)
+    assert before == TraceOptions(looks_at_branches=True, hashes_by_value=True)
 
 
 def test_views_are_more_than_before() -> None:

@@ -16,6 +16,6 @@ def test_a_failure_changes_sizes_or_options_and_nothing_else() -> None:
     attempt = Attempt(arguments, DynamicSizes({"args[0]": {0}, "args[1]": {0}}), parts=True)
     known = attempt.after(SizesMustBeKnown(["args[1]"]))
     assert known.sizes is not None and known.parts and known.options == attempt.options
-    again = known.after(Retrace(fused_lstm=False))
-    assert not again.options.fused_lstm and again.sizes is known.sizes and again.parts
+    again = known.after(Retrace(hashes_by_value=True))
+    assert again.options.hashes_by_value and again.sizes is known.sizes and again.parts
     assert again.arguments is arguments and again.handlers == attempt.handlers

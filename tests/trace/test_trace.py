@@ -98,13 +98,13 @@ def test_what_is_built_is_tried_as_long_as_there_is_another_way() -> None:
         raise errors.pop(0)
 
     errors: list[BaseException] = [
-        Retrace(fused_lstm=False), ValueError("first"), Retrace(with_grad=True), Retrace(fused_lstm=False),
+        Retrace(hashes_by_value=True), ValueError("first"), Retrace(with_grad=True), Retrace(hashes_by_value=True),
         ValueError("second"),
     ]  # fmt: skip
     with pytest.raises(ValueError, match="second"):
         specialize(begin, build)
     assert begun == [(False, "None"), (False, "first"), (True, "first")]
-    assert [each.options.fused_lstm for each in built] == [True, False, True, True, False]
+    assert [each.options.hashes_by_value for each in built] == [False, True, False, False, True]
     with pytest.raises(Retrace, match="with_grad"):
         specialize(lambda with_grad, failure: None if with_grad else Attempt(arguments), _reads_grad)
 
