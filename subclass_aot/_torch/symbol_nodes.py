@@ -43,6 +43,8 @@ _OF_STRIDES = (
     "is_channels_last_strides_3d", "is_non_overlapping_and_dense_indicator",
 )  # fmt: skip
 _NODES, _NUMBERS, _POLYNOMIALS = "subclass_aot_nodes", "subclass_aot_numbers", "subclass_aot_polynomials"
+_COUNTER = "_replacements_version_counter"
+"""The attribute in which a solver counts the symbols that it has replaced, and a node reads whether there were more."""
 _PROXY = torch._C._TorchDispatchModeKey.PROXY  # no public function says whether `make_fx` traces
 
 
@@ -126,16 +128,7 @@ def _with_answers(node: SymNode) -> SymNode:
 def _node_class() -> type[SymNode]:
     from torch.fx.experimental.sym_node import SymNode
 
-    its_expression = cast(property, vars(SymNode)["expr"]).__get__
-
     class Node(SymNode):
-        @property
-        def expr(self) -> Any:
-            version = cast(Any, self.shape_env)._replacements_version_counter
-            if version == 0 or self.constant is not None:
-                return self._expr
-            return self._expr_cache if version == self._expr_ver else its_expression(self)
-
         def maybe_as_int(self) -> int | None:
             expression = self.expr
             known: tuple[object, int | None] | None = vars(self).get("_whole")
@@ -164,7 +157,17 @@ def _node_class() -> type[SymNode]:
     for names, kept in ((_OF_TWO, _of_two), (_OF_ONE, _of_one), (_OF_STRIDES, _of_strides)):
         for name in names:
             setattr(Node, name, kept(name, getattr(SymNode, name)))
+    if _COUNTER in cast(Any, SymNode.expr).fget.__code__.co_names:  # not in torch 2.11, whose nodes keep no expression
+        cast(Any, Node).expr = property(_expression)
     return Node
+
+
+def _expression(node: Any) -> Any:
+    """Returns the expression of a node, with what its solver has found out by now."""
+    version = node.shape_env._replacements_version_counter
+    if version == 0 or node.constant is not None:
+        return node._expr
+    return node._expr_cache if version == node._expr_ver else super(_node_class(), node).expr
 
 
 _KEPT_OF_NUMBERS = ("add", "sub", "mul", "radd", "rsub", "rmul", "eq", "ne", "lt", "le", "gt", "ge")

@@ -203,27 +203,42 @@ def test_dropout_is_one_operator_of_the_graph_with_symbols_and_without() -> None
     assert operators(True) == operators(False)
 
 
-def test_torchs_own_kernels_are_back_afterwards() -> None:
+def test_torchs_own_kernels_are_back_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
     """And another thread that asks meanwhile gets them."""
-    kernels = torch.ops.aten.dropout.default.py_kernels
-    before, others = dict(kernels), []
+    dropout = torch.ops.aten.dropout.default
+    kernels, own, asked = dropout.py_kernels, dict(dropout.py_kernels), []
+
+    def noting(kernel: Any) -> Any:
+        def noted(*args: Any) -> Any:
+            asked.append(threading.current_thread())
+            return kernel(*args)
+
+        return noted
+
+    for key, kernel in own.items():
+        monkeypatch.setitem(kernels, key, noting(kernel))
+    before = dict(kernels)
+
+    def ask() -> None:
+        with torch._dispatch.python.enable_python_dispatcher():
+            torch.dropout(torch.ones(2), 0.5, False)
+
+    thread = threading.Thread(target=ask)
 
     def program(x: Any) -> Any:
-        def ask() -> None:
-            y = torch.ones(2)
-            with torch._dispatch.python.enable_python_dispatcher():
-                others.append(torch.dropout(y, 0.5, False) is y)
-
-        thread = threading.Thread(target=ask)
         thread.start()
         thread.join()
         return functional.dropout(x, 0.5, False) is x
 
-    assert aot_compile(program, dynamic=True)(rand(3)) is True
-    assert others == [False] and kernels == before
-    with torch._dispatch.python.enable_python_dispatcher():
-        y = torch.ones(2)
-        assert torch.dropout(y, 0.5, False) is not y
+    dropout._dispatch_cache.clear()
+    try:
+        assert aot_compile(program, dynamic=True)(rand(3)) is True
+        assert asked == [thread] and kernels == before
+        ask()
+        assert asked == [thread, threading.current_thread()]
+    finally:
+        monkeypatch.undo()
+        dropout._dispatch_cache.clear()
 
 
 @pytest.mark.parametrize("cls", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
