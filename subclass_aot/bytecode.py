@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import re
 import sys
 import types
 from collections.abc import Callable, Iterable, Mapping
@@ -27,7 +28,8 @@ _GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS", "STORE_GLOB
 _BETWEEN = ("CACHE", "EXTENDED_ARG", "PUSH_NULL", "NOP")
 """What may stand between the load of a global and that of its attribute."""
 
-_LOADS = frozenset("LOAD_FAST LOAD_FAST_CHECK LOAD_FAST_BORROW LOAD_FAST_LOAD_FAST".split())
+_LOADS = frozenset("LOAD_FAST LOAD_FAST_CHECK LOAD_FAST_BORROW".split())
+_OF_ONE_LOCAL = re.compile("(?:LOAD|STORE)_FAST(?:_BORROW)?")
 
 _STRANGE_FLAGS = 0x4 | 0x8 | 0x20 | 0x80 | 0x200  # *args, **kwargs, and three kinds of generators
 _STRANGE_STEPS = ("STORE_", "DELETE_", "IMPORT_", "MAKE_", "LOAD_NAME")
@@ -52,6 +54,18 @@ def cached_by_code(of_code: Callable[P, T]) -> Callable[P, T]:
             return of_code(*args, **kwargs)
 
     return call
+
+
+def _steps_of(code: types.CodeType) -> list[dis.Instruction]:
+    """Returns the instructions of a function, each of one local: Python 3.13 has some that load or store two."""
+    found = []
+    for step in dis.get_instructions(code):
+        if "_FAST_" in step.opname and isinstance(step.argval, tuple):
+            names = _OF_ONE_LOCAL.findall(step.opname)
+            found += [step._replace(opname=name, argval=x) for name, x in zip(names, step.argval, strict=True)]
+        elif step.opname not in ("CACHE", "EXTENDED_ARG", "PRECALL"):
+            found.append(step)
+    return found
 
 
 @cached_by_code
@@ -197,14 +211,14 @@ def stores_of(code: types.CodeType) -> Stored:
     """Returns what a function stores, and reads of globals."""
     if not is_on("bytecode"):
         return Stored([f"{code.co_name} is not read"], [], [])
-    steps = list(dis.get_instructions(code))
-    containers = _made_by(steps, "BUILD_MAP", "BUILD_LIST")
-    tensors = _made_by(steps, "CALL") | {name for name in code.co_varnames[:1] if name == "self"}
+    steps, parameters = _steps_of(code), _parameters(code)
+    containers = _made_by(steps, "BUILD_MAP", "BUILD_LIST").difference(parameters)
+    tensors = _made_by(steps, "CALL").difference(parameters) | {name for name in code.co_varnames[:1] if name == "self"}
     others, set_attributes, read = [], [], []
     for i, step in enumerate(steps):
         if step.opname in _STORES and step.argval not in code.co_cellvars:  # its own, which functions inside it read
             others.append(f"{code.co_name} has {step.opname} {step.argrepr}".rstrip())
-        elif step.opname == "STORE_SUBSCR" and _loaded(steps[i - 2]) not in containers:
+        elif step.opname == "STORE_SLICE" or step.opname == "STORE_SUBSCR" and _loaded(steps[i - 2]) not in containers:
             others.append(f"{code.co_name} sets an element of something else")
         elif step.opname == "STORE_ATTR" and _loaded(steps[i - 1]) not in tensors:
             others.append(f"{code.co_name} sets {step.argval} of something else")
@@ -249,21 +263,23 @@ def uses_of(code: types.CodeType) -> Mapping[str, Uses | None]:
 
     Names are those of its parameters, those of `*args` and `**kwargs` included.
     """
-    count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 0x4) + bool(code.co_flags & 0x8)
-    found: dict[str, Uses | None] = dict.fromkeys(code.co_varnames[:count])
+    found: dict[str, Uses | None] = dict.fromkeys(_parameters(code))
     if not is_on("bytecode") or code.co_flags & _RUNS_LATER or not _ASKS_FOR_LOCALS.isdisjoint(names_in(code)):
         return found
-    steps = [step for step in dis.get_instructions(code) if step.opname not in ("CACHE", "EXTENDED_ARG", "PRECALL")]
+    steps = _steps_of(code)
     found.update({name: {} for name in found if name not in code.co_cellvars})
     for i, step in enumerate(steps):
-        names = step.argval if isinstance(step.argval, tuple) else (step.argval,)
-        for name in names if "_FAST" in step.opname else ():
-            uses = found.get(name)
-            if uses is not None:
-                is_last = step.opname in _LOADS and names.index(name) == len(names) - 1
-                path = _path_from(steps, i) if is_last else ()
-                found[name] = _with_path(uses, path) if path else None
+        uses = found.get(step.argval) if "_FAST" in step.opname else None
+        if uses is not None:
+            path = _path_from(steps, i) if step.opname in _LOADS else ()
+            found[step.argval] = _with_path(uses, path) if path else None
     return found
+
+
+def _parameters(code: types.CodeType) -> tuple[str, ...]:
+    """Returns the names of the parameters of a function, those of `*args` and `**kwargs` included."""
+    count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 0x4) + bool(code.co_flags & 0x8)
+    return code.co_varnames[:count]
 
 
 def _path_from(steps: list[dis.Instruction], at: int) -> tuple[Step, ...]:
@@ -311,15 +327,13 @@ def is_raise_statement(code: types.CodeType, offset: int) -> bool:
 
 def _loaded(step: dis.Instruction) -> str:
     """Returns the local that an instruction puts on top of the stack; "" if it does something else."""
-    if step.opname not in _LOADS:
-        return ""
-    return step.argval[-1] if isinstance(step.argval, tuple) else step.argval  # type: ignore[no-any-return]
+    return step.argval if step.opname in _LOADS else ""
 
 
 def _made_by(steps: list[dis.Instruction], *names: str) -> set[str]:
     """Returns the locals that only ever hold what instructions whose names begin so have just made."""
     stores = [
-        (step.argval, before.opname.startswith(names))
+        (step.argval, before.opname.startswith(names) and not step.is_jump_target)
         for before, step in zip(steps, steps[1:], strict=False)
         if step.opname.startswith("STORE_FAST")
     ]

@@ -208,6 +208,44 @@ def test_stores() -> None:
     assert stored == "assigns has STORE_GLOBAL STATE"
 
 
+def test_stores_into_what_others_have() -> None:
+    """Also where a Python has one instruction for two of others, or a jump leads to a store."""
+
+    def on_two_lines(value: Any, key: Any) -> None:
+        known: Any = {}
+        value[key] = (
+            known
+        )  # fmt: skip
+
+    def of_a_slice(value: Any) -> None:
+        value[0:1] = [1]
+
+    def of_either(value: Any) -> None:
+        known = value or {}
+        known["a"] = 1
+
+    def of_what_is_given(value: Any, known: Any) -> None:
+        if value:
+            known = {}
+        known["a"] = 1
+
+    def of_another(value: Any) -> None:
+        known: Any = {}
+        known = value; other = known  # noqa: E702  # fmt: skip
+        known["a"] = other
+
+    def of_its_own(value: Any, key: Any) -> Any:
+        known: Any = {}
+        known[key] = value
+        known["a"] = value
+        known[key] = 1
+        return known
+
+    for function in (on_two_lines, of_a_slice, of_either, of_what_is_given, of_another):
+        assert stores_of(function.__code__).others == [f"{function.__name__} sets an element of something else"]
+    assert stores_of(of_its_own.__code__).others == []
+
+
 def test_what_raises_and_what_calls_something_that_does() -> None:
     def by_name() -> None:
         raise ValueError
