@@ -69,8 +69,9 @@ def outcome(program: Program, args: tuple[Tensor, ...]) -> Any:
 def precompiled(name: str, dynamic: bool | None = None, **options: Any) -> Any:
     torch.manual_seed(0)
     program, arguments = PROGRAMS[name]
-    compiled: Any = torch.compile(program, backend="subclass_aot", fullgraph=True, dynamic=dynamic, options=options)
-    return compiled.aot_compile((arguments(4), {}))
+    with torch._dynamo.config.patch(enable_aot_compile=True):  # it is off in torch 2.11
+        compiled: Any = torch.compile(program, backend="subclass_aot", fullgraph=True, dynamic=dynamic, options=options)
+        return compiled.aot_compile((arguments(4), {}))
 
 
 def check(name: str, compiled: Any, *lengths: int) -> None:
