@@ -400,10 +400,31 @@ def _is_view_of(node: fx.Node, base: fx.Node) -> bool:
 
 def _are_parts(one: fx.Node, other: fx.Node) -> bool:
     """Returns whether a tensor was split into these two, among others: they are the same or do not overlap."""
-    if one.target is not operator.getitem or other.target is not operator.getitem:
-        return False
     a, b = _input(one, 0), _input(other, 0)
-    return a.target in _SPLITTING and (a.target, a.args, a.kwargs) == (b.target, b.args, b.kwargs)
+    if one.target is operator.getitem and other.target is operator.getitem:
+        return a.target in _SPLITTING and (a.target, a.args, a.kwargs) == (b.target, b.args, b.kwargs)
+    if a is not b or one.target is not _aten.slice.Tensor or other.target is not _aten.slice.Tensor:
+        return False
+    # From torch 2.15 on, functionalization writes the parts of a split that follow a write as slices.
+    (dim, taken), (its_dim, its) = _taken(one), _taken(other)
+    if dim != its_dim or taken is None or its is None:
+        return False
+    return taken == its or taken.stop <= its.start or its.stop <= taken.start
+
+
+def _taken(part: fx.Node) -> tuple[object, range | None]:
+    """Returns the dim that is sliced, and what of it is taken; None if not all are numbers."""
+    of: Any = plain_spec(_input(part, 0))
+    numbers: list[Any] = list(part.args[1:]) or [0]
+    if of is None or part.kwargs or any(type(x) is not int and x is not None for x in (*numbers, *of.size)):
+        return None, None
+    dim, *where = numbers
+    return dim % len(of.size), _range_of(where, of.size[dim])
+
+
+def _range_of(numbers: list[Any], size: int) -> range:
+    """Returns what of a dim is taken by a start, an end and a step, of which the last may be left out."""
+    return range(size)[slice(*[*numbers, None, None, None][:3])]
 
 
 def _place(scatter: fx.Node, whole: Spec) -> tuple[tuple[int, ...], tuple[int, ...], int] | None:
@@ -418,7 +439,7 @@ def _place(scatter: fx.Node, whole: Spec) -> tuple[tuple[int, ...], tuple[int, .
         offset = whole.offset + where[0] % size[dim] * stride[dim]
         del size[dim], stride[dim]
     elif scatter.target is _aten.slice_scatter.default:
-        taken = range(size[dim])[slice(*where) if where else slice(None)]
+        taken = _range_of(where, size[dim])
         offset = whole.offset + taken.start * stride[dim]
         size[dim], stride[dim] = len(taken), stride[dim] * taken.step
     else:

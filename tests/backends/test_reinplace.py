@@ -98,6 +98,21 @@ def test_parts_are_computed_where_they_stand() -> None:
 
 
 @pytest.mark.parametrize(
+    "program",
+    [
+        lambda y: torch.slice_scatter(y, y[:2] * 2, 0, 2),
+        lambda y: torch.slice_scatter(y, y[2:] * 2, 0, None, 2),
+        lambda y: torch.slice_scatter(y, torch.ops.aten.slice.Tensor(y, 0, 2) * y[:2], 0, 2),
+        lambda y: torch.slice_scatter(y, y[2:] * torch.ops.aten.slice.Tensor(y, 0, 2), 0, 2),
+        lambda y: torch.slice_scatter(y, y[:2] * torch.ops.aten.slice.Tensor(y, 0, 1)[:2], 0, None, 2),
+    ],
+)
+def test_slices_without_an_end(program: Any) -> None:
+    x = torch.randn(4, 4)
+    assert aot_compile(lambda x: program(x.exp()))(x).equal(program(x.exp()))
+
+
+@pytest.mark.parametrize(
     "write",
     [
         lambda x: x[:2].add_(x[1:3]),  # which torch computes of a copy, or refuses
@@ -109,6 +124,11 @@ def test_parts_are_computed_where_they_stand() -> None:
         lambda x: x.t()[0].sigmoid_(),
         lambda x: x.unbind(0)[1].add_(x.unbind(0)[2]).mul_(x.unbind(0)[1]),
         lambda x: x.split(2)[0].copy_(x.split(2)[1] * 2),
+        lambda x: x[:2].mul_(x[2:]).add_(x[2:]),
+        lambda x: x[1:].mul_(x[:-1]),
+        lambda x: x[:, :2].mul_(x[:, 2:]).sub_(x[:, :2]),
+        lambda x: x[-2:].mul_(x[-4:-2]).mul_(x[-3:-1]),
+        lambda x: x[::2].mul_(x[1::2]),
     ],
 )
 def test_writes_into_parts_of_what_the_graph_made(write: Any) -> None:
