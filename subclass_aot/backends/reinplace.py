@@ -223,6 +223,8 @@ class _Planner:
             if value.target is _aten.copy.default:
                 value = _input(value, 1)
                 break
+            if value.target in OVERWRITING:  # of a part of a part, which the rest of what it reads may overlap
+                return False
             part = value
         clash = self.memory.root(value) is self.memory.root(base)
         written = Call(_aten.clone.default, (value,)) if clash else value

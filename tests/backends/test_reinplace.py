@@ -97,6 +97,21 @@ def test_parts_are_computed_where_they_stand() -> None:
     assert aot_compile(cell)(*args).equal(cell(*args))
 
 
+def test_a_row_is_written_into_an_expanded_part() -> None:
+    def program(x: Any) -> Any:
+        y = x * 1
+        v = torch.cat([y, y])[:3]
+        for _ in range(3):
+            y[0] = y[0]
+        part = v[:1].expand(3, 3)
+        part[0] = y[0]
+        return y, v
+
+    x = torch.rand(3, 3)
+    expected, found = program(x), aot_compile(program)(x)
+    assert all(map(torch.equal, found, expected))
+
+
 @pytest.mark.parametrize(
     "program",
     [

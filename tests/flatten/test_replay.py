@@ -103,7 +103,8 @@ def test_a_profiler_stays_and_is_not_disturbed(profiler: Any) -> None:
     try:
         own = sys.getprofile()
         found = replayed(x)
-        assert sys.getprofile() is own and not is_replayed(found)
+        # From Python 3.12 on, the one in C has a place of its own, beside that of `sys.setprofile`.
+        assert sys.getprofile() is own and is_replayed(found) == (own is None)
     finally:
         profiler.disable()
     assert replay._difference(x, found.make(x.a, x.b)) == "" and is_replayed(found)
