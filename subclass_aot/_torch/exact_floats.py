@@ -4,13 +4,15 @@ Note [Symbols are no real numbers]
 ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
 The solver computes with real numbers: `(r + 0.1) + 0.2` is `r + 0.3` to it, `r * r * r` a power, `r - r` and `r * 0.0`
 are zero. Of floating-point numbers the first two are others in the last bit, and the last two may be NaN. So sums and
-products of them are functions here that the solver does not know, and that are computed as they were written.
+products of them are functions here that the solver does not know, and that are computed as they were written. Its zero
+has no sign, so the negative one is a product, `0.0 * -1.0`.
 """
 
 from __future__ import annotations
 
+import math
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -59,12 +61,26 @@ def functions() -> dict[str, Any]:
 
 
 def _computed(function: Callable[[float, float], float], first: sympy.Basic, second: sympy.Basic) -> object:
-    """Returns the result of two numbers; None where one is a symbol."""
+    """Returns the result of two numbers; None where one is a symbol, or the result is the negative zero."""
     import sympy
 
-    if first.is_number and second.is_number:
-        return sympy.Float(function(float(first), float(second)))
-    return None
+    if not (first.is_number and second.is_number):
+        return None
+    found = function(_value(first), _value(second))
+    if found or math.copysign(1.0, found) > 0:
+        return sympy.Float(found)
+    return None if (_value(first), _value(second)) == (0.0, -1.0) else negative_zero()
+
+
+def _value(number: sympy.Basic) -> float:
+    return -0.0 if isinstance(number, functions()["mul"]) else float(number)
+
+
+def negative_zero() -> sympy.Basic:
+    """Returns an expression that is computed as the negative zero."""
+    import sympy
+
+    return functions()["mul"](sympy.Float(0.0), sympy.Float(-1.0))
 
 
 @contextmanager
@@ -72,26 +88,41 @@ def sums_and_products_are_exact() -> Iterator[None]:
     """Runs the block so that no solver rearranges arithmetic of floats; see Note [Symbols are no real numbers]."""
     from torch.fx.experimental.sym_node import SymNode
 
-    with PutBack(attributes_put_back([(SymNode, name) for name in ("_add", "_sub", "_mul", "_neg")])):
-        add, mul = (_exact(SymNode, name) for name in ("add", "mul"))
-        torchs = {name: getattr(SymNode, name) for name in ("_add", "_sub", "_mul", "_neg")}
-
-        def minus(node: SymNode) -> SymNode:
-            return mul(node, node.wrap_float(-1.0))
-
-        def sub(node: SymNode, other: SymNode) -> SymNode:
-            return add(node, minus(other))
-
-        def for_floats(name: str, of_floats: Callable[..., SymNode]) -> Callable[..., SymNode]:
-            def method(node: SymNode, *others: SymNode) -> SymNode:
-                are_floats = all(each.pytype is float for each in (node, *others))
-                return of_floats(node, *others) if are_floats and not _is_proxied() else torchs[name](node, *others)
-
-            return method
-
-        for name, of_floats in (("_add", add), ("_sub", sub), ("_mul", mul), ("_neg", minus)):
-            setattr(SymNode, name, for_floats(name, of_floats))
+    with PutBack(attributes_put_back([(SymNode, name) for name in OPERATORS])):
+        for name, method in exact_operators({name: getattr(SymNode, name) for name in OPERATORS}).items():
+            setattr(SymNode, name, method)
         yield
+
+
+OPERATORS = ("_add", "_sub", "_mul", "_neg")
+"""By which names a node of torch's has them."""
+
+
+def exact_operators(torchs: Mapping[str, Callable[..., SymNode]]) -> dict[str, Callable[..., SymNode]]:
+    """Returns methods of nodes that compute sums and products of floats as they are written, by their names.
+
+    Args:
+        torchs: Those that serve other numbers.
+    """
+    from torch.fx.experimental.sym_node import SymNode
+
+    add, mul = (_exact(SymNode, name) for name in ("add", "mul"))
+
+    def minus(node: SymNode) -> SymNode:
+        return mul(node, node.wrap_float(-1.0))
+
+    def sub(node: SymNode, other: SymNode) -> SymNode:
+        return add(node, minus(other))
+
+    def for_floats(name: str, of_floats: Callable[..., SymNode]) -> Callable[..., SymNode]:
+        def method(node: SymNode, *others: SymNode) -> SymNode:
+            are_floats = all(each.pytype is float for each in (node, *others))
+            return of_floats(node, *others) if are_floats and not _is_proxied() else torchs[name](node, *others)
+
+        return method
+
+    of_floats: tuple[Callable[..., SymNode], ...] = (add, sub, mul, minus)
+    return {name: for_floats(name, method) for name, method in zip(OPERATORS, of_floats, strict=True)}
 
 
 def _is_proxied() -> bool:

@@ -18,11 +18,12 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
+from subclass_aot._torch.exact_floats import OPERATORS, exact_operators, negative_zero
 from subclass_aot._torch.polynomials import SIGNS, Polynomials
 from subclass_aot._torch.solver_steps import ask
 from subclass_aot.put_back import PutBack, attributes_put_back
@@ -76,6 +77,12 @@ def solver_with_nodes() -> type[ShapeEnv]:
             made = super().create_symintnode(sym, hint=hint, source=source)
             return torch.SymInt(keeping(made.node)) if isinstance(made, torch.SymInt) else made
 
+        def create_symfloatnode(self, sym: sympy.Expr, *, hint: Any, source: Source | None = None) -> Any:
+            return _with_kept_node(super().create_symfloatnode(sym, hint=hint, source=source))
+
+        def create_unbacked_symfloat(self) -> torch.SymFloat:
+            return cast(torch.SymFloat, _with_kept_node(super().create_unbacked_symfloat()))
+
         def evaluate_sym_node(
             self, sym_node: SymNode, size_oblivious: bool = False, fallback_value: bool | None = None
         ) -> sympy.Basic:
@@ -92,7 +99,35 @@ def solver_with_nodes() -> type[ShapeEnv]:
                     polynomials_of(self).learn(question, bool(answer))
             return answer
 
+        def _should_skip_static_eval(self, expr: sympy.Basic) -> bool:
+            """Has nothing deduced of floats that data decides: each may be any number, so what is stated is checked."""
+            return _is_order_of_floats(self, expr) or super()._should_skip_static_eval(expr)
+
+        def _maybe_guard_rel(self, expr: sympy.Basic) -> None:  # type: ignore[override]  # torch has a cache there
+            if not _is_order_of_floats(self, expr):  # of them torch keeps no ranges
+                super()._maybe_guard_rel(expr)
+
     return Solver
+
+
+def _is_order_of_floats(solver: ShapeEnv, expression: sympy.Basic) -> bool:
+    """Returns whether an expression says which of two numbers is greater, over floats that data decides only.
+
+    False where it is known by now.
+    """
+    from sympy.core.relational import GreaterThan, LessThan, StrictGreaterThan, StrictLessThan
+    from torch.fx.experimental.symbolic_shapes import canonicalize_bool_expr
+    from torch.utils._sympy.symbol import SymT, symbol_is_type
+
+    if not isinstance(expression, LessThan | GreaterThan | StrictLessThan | StrictGreaterThan):
+        return False
+    symbols = expression.free_symbols
+    are_floats = bool(symbols) and all(symbol_is_type(symbol, SymT.UNBACKED_FLOAT) for symbol in symbols)
+    return are_floats and canonicalize_bool_expr(expression) not in solver.axioms
+
+
+def _with_kept_node(number: float | torch.SymFloat) -> float | torch.SymFloat:
+    return torch.SymFloat(keeping(number.node)) if isinstance(number, torch.SymFloat) else number
 
 
 def known_answer(node: SymNode) -> bool | None:
@@ -149,17 +184,46 @@ def _node_class() -> type[SymNode]:
             return super().guard_or_true(file, line) if answer is None else answer
 
         def wrap_int(self, num: int) -> SymNode:
-            numbers: dict[int, SymNode] = vars(self.shape_env).setdefault(_NUMBERS, {})
-            if num not in numbers:
-                numbers[num] = _with_answers(super().wrap_int(num))
-            return numbers[num]
+            return _of_number(self, num, super().wrap_int)
 
-    for names, kept in ((_OF_TWO, _of_two), (_OF_ONE, _of_one), (_OF_STRIDES, _of_strides)):
-        for name in names:
-            setattr(Node, name, kept(name, getattr(SymNode, name)))
+        def wrap_float(self, num: float) -> SymNode:
+            return _of_number(self, num, super().wrap_float)
+
+    _replace_operators(Node)
     if _COUNTER in cast(Any, SymNode.expr).fget.__code__.co_names:  # not in torch 2.11, whose nodes keep no expression
         cast(Any, Node).expr = property(_expression)
     return Node
+
+
+def _replace_operators(node_class: type[SymNode]) -> None:
+    """Has the operators of nodes keep their results, and those of floats compute what is written.
+
+    A graph that is run again computes its numbers, and no block replaces the operators of all nodes then.
+    """
+    for name, method in exact_operators({name: partial(_of_torchs, name) for name in OPERATORS}).items():
+        setattr(node_class, name, method)
+    for names, kept in ((_OF_TWO, _of_two), (_OF_ONE, _of_one), (_OF_STRIDES, _of_strides)):
+        for name in names:
+            setattr(node_class, name, kept(name, getattr(node_class, name)))
+
+
+def _of_number(node: SymNode, number: float, wrap: Callable[[Any], SymNode]) -> SymNode:
+    """Returns the one node for a number that a solver has."""
+    numbers: dict[object, SymNode] = vars(node.shape_env).setdefault(_NUMBERS, {})
+    key = float.hex(number) if type(number) is float else number  # zero has two signs, and NaN is not equal to itself
+    if key not in numbers:
+        made = wrap(number)
+        if key == float.hex(-0.0):
+            made._expr = negative_zero()
+        numbers[key] = _with_answers(made)
+    return numbers[key]
+
+
+def _of_torchs(name: str, *nodes: SymNode) -> SymNode:
+    from torch.fx.experimental.sym_node import SymNode
+
+    result: SymNode = getattr(SymNode, name)(*nodes)
+    return result
 
 
 def _expression(node: Any) -> Any:

@@ -113,7 +113,7 @@ class SymintNodes:
             return result
         for node in self._after(last):
             args: Any = fx.map_arg(node.args, lambda n: n.meta["val"])
-            node.meta["val"] = node.target(*args)  # type: ignore[operator]
+            node.meta["val"] = _computed(node.target, *args)
             describe(node)
         self._nodes[expression] = result.node
         return result.node
@@ -142,6 +142,12 @@ class SymintNodes:
                 break
             made.append(node)
         return made[::-1]
+
+
+def _computed(function: Any, *numbers: Any) -> Any:
+    """Computes a number. That the base of a power is positive, a call checks where the program has computed that."""
+    is_power = function is operator.pow and type(numbers[0]) is torch.SymFloat
+    return _torch.exact_floats.power(*numbers) if is_power else function(*numbers)
 
 
 def reads_size(node: fx.Node) -> bool:

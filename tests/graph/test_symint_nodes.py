@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from subclass_aot import Spec
+from subclass_aot import Spec, aot_compile
 from subclass_aot.descriptors import PlainInput
 from subclass_aot.graph import Recorder
 from subclass_aot.graph.symint_nodes import reads_size
@@ -94,3 +94,26 @@ def test_a_number_that_depends_on_data_is_read_although_the_program_says_what_it
         node = recorder.node_of(count)
         assert node.target is torch.ops.aten.sym_size.int and node.args == (found.meta_tag, 0)
         assert [str(n) for n in recorder.symints.unbacked()] == [str(node.meta["val"])]
+
+
+def test_numbers_are_what_was_written_where_a_graph_runs_again() -> None:
+    """Writes are removed by another run."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        r = x.sum().item()
+        x.mul_(2)
+        return x * ((1 - r + 0.1 + 0.2) * 3.0 * 7.0) + (r + 1) ** 0.5
+
+    values: set[str] = set()
+
+    def compiler(graph: fx.GraphModule, example_inputs: object) -> Any:
+        numbers = [node.meta.get("val") for node in graph.graph.nodes]
+        values.update(str(number.node.expr) for number in numbers if type(number) is torch.SymFloat)
+        return graph.forward
+
+    compiled = aot_compile(program, fw_compiler=compiler)
+    for number in (1.0, 2.0, 3.0):
+        x = torch.full((2,), number)
+        assert torch.equal(compiled(x.clone()), program(x))
+    assert any("FloatMul" in value for value in values) and any("FloatPow" in value for value in values), values
+    assert not any("+" in value or "*" in value for value in values), values

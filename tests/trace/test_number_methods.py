@@ -127,6 +127,8 @@ OF_FLOATS: dict[str, Callable[[float], Any]] = {
     "products": lambda r: (r * r * r, r * 0.1 * 3, r * 3.0 / 3.0, (r + 1e308) * 10, r / 3 * 3, -r * 0.1 * -3),
     "branches": lambda r: (1 if r else 2, r or 5.0, r and 7.0, max(r, 1.0), min(1.0, r), 1 if 0 < r < 2 else 2),
     "signs": lambda r: (math.copysign(1, r) if r == r else 0, math.atan2(0.0, r), abs(r), -r, r * -1.0, 0.0 - r),
+    "zeros with a sign": lambda r: (r * -0.0, -0.0 * r, r - 0.0, r + -0.0, 0.0 - r, -0.0 - r, -0.0 + r, -(r * 0.0)),
+    "divided zeros": lambda r: (-0.0 / r, r * -0.0 / 3.0, 0.0 / -r) if r else 0,
     "kinds": lambda r: (math.isnan(r), math.isinf(r), math.isfinite(r), r == INF, float(r), str(r)),
     "wholes": lambda r: (math.floor(r), round(r, 1), round(r, -1), int(r)) if abs(r) < 1e6 else 0,
 }
