@@ -213,6 +213,13 @@ def python_dispatcher() -> Any:
     return enable_python_dispatcher()
 
 
+def no_python_dispatcher() -> Any:
+    """Has shape functions written in C++ serve operators on sizes that are numbers: they take less time."""
+    from torch._dispatch.python import no_python_dispatcher
+
+    return no_python_dispatcher()
+
+
 disable_torch_function: Any = torch._C.DisableTorchFunction
 """While it lives, no mode and no class sees calls of torch. The public form keeps the modes."""
 

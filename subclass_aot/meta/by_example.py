@@ -11,6 +11,10 @@ it depends on more than on which numbers are the same expression. Everything els
 what is refused) is inferred for the sizes that the call has, without symbols, and there the numbers have to be those of
 the formula. If they are not, or if there is no formula, torch's rule is asked with symbols.
 
+Of views, and of plain arithmetic on floats of one precision, there is nothing else that could differ: the result has
+the dtype and the device of the first tensor, and what is refused the formula refuses (`of_first`). No example is
+inferred for these, unless a user has registered a rule.
+
 What a formula says has to be right for all sizes that its symbols may have. Where that depends on whether a size is at
 least two, or one stride less than another, it asks the solver, which puts a guard if the answer is not known.
 """
@@ -23,8 +27,8 @@ from typing import Any
 from subclass_aot import _torch
 from subclass_aot._stack import pass_on_interruption
 from subclass_aot._torch.operators import Operator
-from subclass_aot.meta.infer import infer
-from subclass_aot.meta.rules.formulas import NoFormula, formula_of
+from subclass_aot.meta.infer import has_rule_of_user, infer
+from subclass_aot.meta.rules.formulas import NoFormula, formula_of, of_first
 from subclass_aot.meta.spec import Spec
 from subclass_aot.operators import effects_of
 from subclass_aot.symbols import is_symbolic, unbacked_sizes
@@ -42,8 +46,13 @@ def infer_by_example(func: Operator, args: tuple[Any, ...], kwargs: dict[str, An
     if formula is None:
         return None
     try:
-        places = formula(**effects_of(func).bind(args, kwargs))
-        with unbacked_sizes(None):
+        given = effects_of(func).bind(args, kwargs)
+        places = formula(**given)
+        like = None if has_rule_of_user(func) else of_first(func, given)
+        if like is not None and type(places) is tuple:
+            size, stride, offset = places
+            return Spec.make(size, stride, offset, like.dtype, like.device, like.layout)
+        with unbacked_sizes(None), _torch.dispatch.no_python_dispatcher():
             example = infer(func, *_known((args, kwargs)))
     except (NoFormula, TypeError):  # a parameter that the formula does not know, or a number that data decides
         return None

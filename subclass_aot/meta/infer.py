@@ -176,6 +176,12 @@ def _forget() -> None:
         forget()
 
 
+def has_rule_of_user(func: Operator) -> bool:
+    """Returns whether a rule says what an operator gives that is none of this library's, and none of torch's."""
+    rule = _rules.get(func)
+    return rule is not None and not str(getattr(rule, "__module__", "")).startswith(__package__ + ".")
+
+
 def corrects(*funcs: Operator, on_each_device: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Declares what differs in the results of operators from what torch says of them without data.
 

@@ -6,7 +6,7 @@ where the operator gives several results. It raises `NoFormula` where the answer
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +41,33 @@ def formula_of(func: Operator) -> Formula | None:
     if effects.pure and len(effects.returns_view_of) == 1:
         return partial(_elementwise, ORDER_OF_OPERANDS.get(func))
     return _in_place if [name for _, name in effects.writes] == ["self"] else None
+
+
+def of_first(func: Operator, given: Mapping[str, Any]) -> Spec | None:
+    """Returns the tensor whose dtype and device the result has, if the formula says all else; None if it does not.
+
+    Args:
+        func: An operator with a formula.
+        given: Its arguments by name, tensors as specs.
+    """
+    if func in VIEWS:
+        return given["self"]  # type: ignore[no-any-return]
+    if func not in ARITHMETIC:
+        return None
+    first: Spec | None = None
+    for name, value in given.items():
+        for each in value if type(value) is list or type(value) is tuple else (value,):
+            if hasattr(each, "stride"):
+                first = each if first is None else first
+                if each.dtype is not first.dtype or each.dtype not in _PLAIN or each.device != first.device:
+                    return None
+            elif not (each is None or type(each) in _NUMBERS or name == "keepdim" or name == "approximate"):
+                return None
+    return first
+
+
+_PLAIN = (torch.float32, torch.float64)
+_NUMBERS = (int, float, torch.SymInt)
 
 
 def _need(*conditions: bool) -> None:
@@ -223,7 +250,7 @@ def _as_first(name: str, **given: Any) -> Place:
 
 def _permuted(self: Spec, dims: Sequence[int]) -> Place:
     order = [_dim(dim, len(self.size)) for dim in dims]
-    _need(len(order) == len(self.size))
+    _need(sorted(order) == list(range(len(self.size))))
     return tuple([self.size[d] for d in order]), tuple([self.stride[d] for d in order]), self.offset
 
 
@@ -236,6 +263,7 @@ def _transposed(self: Spec, dim0: int, dim1: int) -> Place:
 
 
 def _t(self: Spec) -> Place:
+    _need(len(self.size) < 3)
     return _permuted(self, range(len(self.size))[::-1])
 
 
@@ -324,7 +352,7 @@ def _viewed(self: Spec, size: Sizes) -> Place:
         _need(_is_at_least(others, 1))
         rest = whole // others
         size = [rest if dim in left else n for dim, n in enumerate(size)]
-    _need(_equal(_product(size), whole))
+    _need(_equal(_product(size), whole), all(_is_at_least(n, 0) for n in size))
     if _is_packed(self):
         return _packed(size, self.offset)
     if _alike(size, self.size):
@@ -352,6 +380,7 @@ def _reduced(self: Spec, dim: int | Sequence[int] | None = None, keepdim: bool =
     _need(_is_packed(self))
     listed = range(rank) if dim is None or dim == [] else (dim,) if type(dim) is int else dim
     dims = {_dim(d, rank) for d in listed}  # type: ignore[union-attr]
+    _need(len(dims) == len(listed))  # type: ignore[arg-type]
     size = [1 if d in dims else n for d, n in enumerate(self.size) if keepdim or d not in dims]
     return _packed(size)
 
@@ -416,7 +445,7 @@ def _arange(end: Number, start: Number = 0, step: Number = 1, **_: Any) -> Place
 
 
 def _padded(self: Spec, pad: Sizes, **_: Any) -> Place:
-    _need(_is_never_channels_last(self))
+    _need(_is_never_channels_last(self), len(pad) % 2 == 0)
     size = list(self.size)
     for at in range(len(pad) // 2):
         size[-1 - at] = size[-1 - at] + pad[2 * at] + pad[2 * at + 1]
@@ -656,3 +685,21 @@ _formulas: dict[Operator, Formula] = {
     ),
 }  # fmt: skip
 """By operator. What is elementwise has one formula for all."""
+
+VIEWS = frozenset({
+    _aten.transpose.int, _aten.permute.default, _aten.t.default, _aten.detach.default, _aten.alias.default,
+    _aten.unsqueeze.default, _aten.squeeze.dim, _aten.squeeze.dims, _aten.expand.default, _aten.select.int,
+    _aten.slice.Tensor, _aten.view.default, _aten._unsafe_view.default,
+})  # fmt: skip
+"""Operators that give a tensor of the dtype and the device of `self`."""
+ARITHMETIC = frozenset({
+    _aten.add.Tensor, _aten.sub.Tensor, _aten.mul.Tensor, _aten.div.Tensor, _aten.mul.Scalar, _aten.div.Scalar,
+    _aten.add.Scalar, _aten.pow.Tensor_Scalar, _aten.neg.default, _aten.exp.default, _aten.sin.default,
+    _aten.cos.default, _aten.rsqrt.default, _aten.sqrt.default, _aten.tanh.default, _aten.sigmoid.default,
+    _aten.relu.default, _aten.silu.default, _aten.silu_backward.default, _aten.threshold_backward.default,
+    _aten.gelu.default, _aten.gelu_backward.default, _aten.softplus.default, _aten.softplus_backward.default,
+    _aten.mm.default, _aten.bmm.default, _aten.addmm.default, _aten.cat.default, _aten.stack.default,
+    _aten.clone.default, _aten.sum.dim_IntList, _aten.mean.dim,
+    _aten.slice_backward.default, _aten.select_backward.default,
+})  # fmt: skip
+"""Operators that give and take floats of one precision, if no dtype is asked for."""

@@ -12,6 +12,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.meta.by_example import infer_by_example
 from subclass_aot.meta.infer import infer
+from subclass_aot.meta.rules import formulas
 from subclass_aot.meta.spec import Spec
 from subclass_aot.symbols import Symbols, is_symbolic, key_of
 
@@ -115,6 +116,15 @@ CASES: list[tuple[Any, list[Any]]] = [
     (aten.slice_backward.default, [X, [size(lambda b, **_: b), size(lambda n, **_: n * 2), 8], 1, 0, 1 << 62, 2]),
     (aten.nll_loss_forward.default, [packed("n", 8), packed("n", dtype=torch.int64), None, 1, -100]),
     (aten._scaled_dot_product_flash_attention_for_cpu.default, [HEADS_ACROSS, HEADS_ACROSS, HEADS_ACROSS]),
+    *[(getattr(aten, name).default, [x]) for x in (X, HALF)
+      for name in ("relu", "silu", "gelu", "softplus", "tanh", "sigmoid", "sqrt", "rsqrt", "exp", "sin", "cos")],
+    *[(getattr(aten, name).default, [X, ACROSS]) for name in ("silu_backward", "gelu_backward")],
+    (aten.softplus_backward.default, [X, ACROSS, 1, 20]), (aten.pow.Tensor_Scalar, [HALF, 2]),
+    *[(func, [ACROSS, 3]) for func in (aten.mul.Scalar, aten.add.Scalar, aten.div.Scalar)],
+    *[(func, [ACROSS, packed(8)]) for func in (aten.div.Tensor, aten.sub.Tensor)],
+    *[(func, [HALF]) for func in (aten.alias.default, aten.detach.default)],
+    (aten.squeeze.dims, [packed("b", 1, "n", 1), [1, 3]]), (aten._unsafe_view.default, [X, [-1, 8]]),
+    (aten.select_backward.default, [packed("b", 8), [size(lambda b, **_: b), size(lambda n, **_: n), 8], 1, 0]),
 ]  # fmt: skip
 
 
@@ -160,3 +170,56 @@ def test_formulas_are_right_for_other_sizes(func: Any, args: list[Any]) -> None:
                 assert now == list(others)
             assert ours.dtype is eager.dtype
     assert served > 2, "its guards serve most sizes"
+
+
+@pytest.mark.parametrize("func", [*formulas.VIEWS, *formulas.ARITHMETIC], ids=str)
+def test_what_is_inferred_without_an_example_is_held_against_one_here(func: Any) -> None:
+    assert any(func is tried for tried, _ in CASES)
+
+
+REFUSED: list[tuple[Any, list[Any]]] = [
+    (aten.permute.default, [X, [0, 0, 1]]), (aten.permute.default, [X, [0, 1]]), (aten.transpose.int, [X, 0, 3]),
+    (aten.view.default, [X, [-1, -1]]), (aten.view.default, [X, [-2, size(lambda b, n, **_: -b * n * 4)]]),
+    (aten.view.default, [X, [size(lambda b, n, **_: b * n), 7]]), (aten.view.default, [ACROSS, [-1, 8]]),
+    (aten.expand.default, [X, [size(lambda b, **_: b), size(lambda m, **_: m), 8]]),
+    (aten.expand.default, [X, [-1, 8]]),
+    (aten.expand.default, [packed("n"), [-1, size(lambda n, **_: n)]]), (aten.unsqueeze.default, [X, 4]),
+    (aten.squeeze.dim, [X, 3]), (aten.select.int, [X, 1, 6]), (aten.select.int, [X, 3, 0]), (aten.t.default, [X]),
+    (aten.slice.Tensor, [X, 3, 0, 1]), (aten.slice.Tensor, [X, 1, 0, 4, 0]),
+    (aten.add.Tensor, [X, packed("m", 8)]), (aten.mm.default, [packed("n", 8)] * 2),
+    (aten.bmm.default, [X, packed("n", 8, 4)]), (aten.bmm.default, [X, packed("b", "m", 4)]),
+    (aten.addmm.default, [packed(3), packed("n", 8), packed(8, 4)]), (aten.cat.default, [[X, packed("b", "n")], 0]),
+    (aten.cat.default, [[X, packed("b", "n", 4)], 0]), (aten.cat.default, [[X], 3]), (aten.cat.default, [[], 0]),
+    (aten.stack.default, [[X, packed("b", "m", 8)]]), (aten.sum.dim_IntList, [X, [0, 0]]), (aten.mean.dim, [X, [3]]),
+    (aten.gelu_backward.default, [X, packed("b", "m", 8)]),
+    (aten.mm.default, [packed("n", 8), packed(8, "n", dtype=torch.float64)]),
+    (aten.mean.dim, [packed("b", "n", dtype=torch.int64), [1]]),
+]  # fmt: skip
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize(("func", "args"), REFUSED, ids=name_of)
+def test_what_an_operator_refuses_its_formula_refuses(func: Any, args: list[Any]) -> None:
+    symbols = Symbols()
+    sizes = {name: symbols.size(hint, f"x.size({hint})") for name, hint in EXAMPLE.items()}
+    assert infer_by_example(func, tuple(given(args, sizes)), {}) is None
+    with pytest.raises((RuntimeError, IndexError, TypeError, ValueError)):
+        infer(func, tuple(given(args, EXAMPLE)), {})
+
+
+def test_other_dtypes_are_those_of_an_example() -> None:
+    symbols = Symbols()
+    sizes = {name: symbols.size(hint, f"x.size({hint})") for name, hint in EXAMPLE.items()}
+    x, whole, double, half = (packed("b", "n", dtype=getattr(torch, name))(sizes)
+                              for name in ("float32", "int64", "float64", "float16"))  # fmt: skip
+    for func, args, kwargs, dtype in [
+        (aten.add.Tensor, (x, double), {}, torch.float64), (aten.div.Tensor, (whole, whole), {}, torch.float32),
+        (aten.mul.Tensor, (x, 1j), {}, torch.complex64), (aten.sum.dim_IntList, (whole, [0]), {}, torch.int64),
+        (aten.sum.dim_IntList, (x, [0]), {"dtype": torch.float64}, torch.float64),
+        (aten.add.Tensor, (x, whole), {"alpha": 2}, torch.float32), (aten.mul.Tensor, (half, x), {}, torch.float32),
+        (aten.pow.Tensor_Scalar, (whole, 2.0), {}, torch.float32),
+        (aten.cat.default, ([x, double],), {}, torch.float64),
+        (aten.mul.Scalar, (x, 2.5), {}, torch.float32), (aten.exp.default, (whole,), {}, torch.float32),
+    ]:  # fmt: skip
+        found = infer_by_example(func, args, kwargs)
+        assert found is None or found.dtype is dtype, func
