@@ -11,8 +11,8 @@ it depends on more than on which numbers are the same expression. Everything els
 what is refused) is inferred for the sizes that the call has, without symbols, and there the numbers have to be those of
 the formula. If they are not, or if there is no formula, torch's rule is asked with symbols.
 
-Of views, and of plain arithmetic on floats of one precision, there is nothing else that could differ: the result has
-the dtype and the device of the first tensor, and what is refused the formula refuses (`of_first`). No example is
+Of views, copies, and plain arithmetic on floats of one precision, there is nothing else that could differ: the result
+has the dtype and the device of the first tensor, and what is refused the formula refuses (`of_first`). No example is
 inferred for these, unless a user has registered a rule.
 
 What a formula says has to be right for all sizes that its symbols may have. Where that depends on whether a size is at

@@ -34,8 +34,17 @@ def classes_are_those_of_numbers() -> Iterator[None]:
 
 def _class_of(plain: type, number: Any) -> type:
     frame = sys._getframe(1)
-    asks = is_of_program(frame) or frame.f_code.co_filename == functools.__file__
+    file = frame.f_code.co_filename
+    if file in _LIBRARIES:
+        return type(number)
+    asks = is_of_program(frame) or file == functools.__file__
+    if not asks and not file.startswith("<"):  # torch asks thousands of times; generated files are of several modules
+        _LIBRARIES.add(file)
     return plain if asks and not _torch.wrappers.is_nested_int(number) else type(number)
+
+
+_LIBRARIES: set[str] = set()
+"""Files that are known to be no code of a program."""
 
 
 def _write(attributes: Mapping[Any, property | None]) -> None:

@@ -50,7 +50,7 @@ def of_first(func: Operator, given: Mapping[str, Any]) -> Spec | None:
         func: An operator with a formula.
         given: Its arguments by name, tensors as specs.
     """
-    if func in VIEWS:
+    if func in ALIKE:
         return given["self"]  # type: ignore[no-any-return]
     if func not in ARITHMETIC:
         return None
@@ -142,12 +142,15 @@ def _elementwise(names: Sequence[str] | None = None, **given: Any) -> Place:
     ordered: list[Any] = list(given.values()) if names is None else [given.get(name) for name in names]
     operands: list[Spec] = [x for x in ordered if hasattr(x, "stride")]
     _need(bool(operands), not any(isinstance(x, list | tuple) for x in given.values()))
-    size = _broadcast([x.size for x in operands])
-    if all(_alike(x.size, size) and _is_packed(x) for x in operands):
+    if all(_alike(x.size, operands[0].size) and _is_packed(x) for x in operands):
+        return _packed(operands[0].size)
+    sizes = [tuple(map(_one_as_number, x.size)) for x in operands]
+    size = _broadcast(sizes)
+    if all(_alike(own, size) and _is_packed(x) for own, x in zip(sizes, operands, strict=True)):
         return _packed(size)
     _need(all(map(_is_several, [n for n in size if type(n) is not int])))
     rank = len(size)
-    steps = [_steps(x, size) for x in operands]
+    steps = [_steps(own, x.stride, size) for own, x in zip(sizes, operands, strict=True)]
     found = [[0] * rank for _ in size]
     for a in range(rank):
         for b in range(a):
@@ -157,11 +160,17 @@ def _elementwise(names: Sequence[str] | None = None, **given: Any) -> Place:
     return size, strides.packed(size, order), 0
 
 
-def _steps(x: Spec, size: Sizes) -> list[Number]:
+def _one_as_number(n: Number) -> Number:
+    """Returns a size as the number one if it is one here, and puts a guard on it: it is repeated along others."""
+    is_one = type(n) is not int and _torch.symbolic.example_of(n) == 1 and bool(n == 1)
+    return 1 if is_one else n
+
+
+def _steps(own: Sizes, stride: Sizes, size: Sizes) -> list[Number]:
     """Returns the strides of an operand in the dims of the result: 0 where it is repeated."""
-    absent = len(size) - len(x.size)
-    own = zip(x.size, size[absent:], x.stride, strict=True)
-    return [0] * absent + [0 if _is_one(n) and not _is_one(other) else step for n, other, step in own]
+    absent = len(size) - len(own)
+    dims = zip(own, size[absent:], stride, strict=True)
+    return [0] * absent + [0 if _is_one(n) and not _is_one(other) else step for n, other, step in dims]
 
 
 def _order(a: int, b: int, size: Sizes, steps: Sequence[Sizes]) -> int:
@@ -686,10 +695,10 @@ _formulas: dict[Operator, Formula] = {
 }  # fmt: skip
 """By operator. What is elementwise has one formula for all."""
 
-VIEWS = frozenset({
+ALIKE = frozenset({
     _aten.transpose.int, _aten.permute.default, _aten.t.default, _aten.detach.default, _aten.alias.default,
     _aten.unsqueeze.default, _aten.squeeze.dim, _aten.squeeze.dims, _aten.expand.default, _aten.select.int,
-    _aten.slice.Tensor, _aten.view.default, _aten._unsafe_view.default,
+    _aten.slice.Tensor, _aten.view.default, _aten._unsafe_view.default, _aten.clone.default,
 })  # fmt: skip
 """Operators that give a tensor of the dtype and the device of `self`."""
 ARITHMETIC = frozenset({
@@ -699,7 +708,7 @@ ARITHMETIC = frozenset({
     _aten.relu.default, _aten.silu.default, _aten.silu_backward.default, _aten.threshold_backward.default,
     _aten.gelu.default, _aten.gelu_backward.default, _aten.softplus.default, _aten.softplus_backward.default,
     _aten.mm.default, _aten.bmm.default, _aten.addmm.default, _aten.cat.default, _aten.stack.default,
-    _aten.clone.default, _aten.sum.dim_IntList, _aten.mean.dim,
+    _aten.sum.dim_IntList, _aten.mean.dim,
     _aten.slice_backward.default, _aten.select_backward.default,
 })  # fmt: skip
 """Operators that give and take floats of one precision, if no dtype is asked for."""

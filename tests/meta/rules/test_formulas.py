@@ -172,7 +172,7 @@ def test_formulas_are_right_for_other_sizes(func: Any, args: list[Any]) -> None:
     assert served > 2, "its guards serve most sizes"
 
 
-@pytest.mark.parametrize("func", [*formulas.VIEWS, *formulas.ARITHMETIC], ids=str)
+@pytest.mark.parametrize("func", [*formulas.ALIKE, *formulas.ARITHMETIC], ids=str)
 def test_what_is_inferred_without_an_example_is_held_against_one_here(func: Any) -> None:
     assert any(func is tried for tried, _ in CASES)
 
@@ -219,6 +219,7 @@ def test_other_dtypes_are_those_of_an_example() -> None:
         (aten.add.Tensor, (x, whole), {"alpha": 2}, torch.float32), (aten.mul.Tensor, (half, x), {}, torch.float32),
         (aten.pow.Tensor_Scalar, (whole, 2.0), {}, torch.float32),
         (aten.cat.default, ([x, double],), {}, torch.float64),
+        (aten.clone.default, (whole,), {"memory_format": torch.contiguous_format}, torch.int64),
         (aten.mul.Scalar, (x, 2.5), {}, torch.float32), (aten.exp.default, (whole,), {}, torch.float32),
     ]:  # fmt: skip
         found = infer_by_example(func, args, kwargs)
