@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -88,24 +88,19 @@ def sums_and_products_are_exact() -> Iterator[None]:
     """Runs the block so that no solver rearranges arithmetic of floats; see Note [Symbols are no real numbers]."""
     from torch.fx.experimental.sym_node import SymNode
 
-    with PutBack(attributes_put_back([(SymNode, name) for name in OPERATORS])):
-        for name, method in exact_operators({name: getattr(SymNode, name) for name in OPERATORS}).items():
+    methods = exact_operators()
+    with PutBack(attributes_put_back([(SymNode, name) for name in methods])):
+        for name, method in methods.items():
             setattr(SymNode, name, method)
         yield
 
 
-OPERATORS = ("_add", "_sub", "_mul", "_neg")
-"""By which names a node of torch's has them."""
-
-
-def exact_operators(torchs: Mapping[str, Callable[..., SymNode]]) -> dict[str, Callable[..., SymNode]]:
-    """Returns methods of nodes that compute sums and products of floats as they are written, by their names.
-
-    Args:
-        torchs: Those that serve other numbers.
-    """
+@cache
+def exact_operators() -> dict[str, Callable[..., SymNode]]:
+    """Gives methods of nodes that compute sums and products of floats as they are written, by the names of torch's."""
     from torch.fx.experimental.sym_node import SymNode
 
+    torchs = {name: getattr(SymNode, name) for name in ("_add", "_sub", "_mul", "_neg")}
     add, mul = (_exact(SymNode, name) for name in ("add", "mul"))
 
     def minus(node: SymNode) -> SymNode:
@@ -122,7 +117,7 @@ def exact_operators(torchs: Mapping[str, Callable[..., SymNode]]) -> dict[str, C
         return method
 
     of_floats: tuple[Callable[..., SymNode], ...] = (add, sub, mul, minus)
-    return {name: for_floats(name, method) for name, method in zip(OPERATORS, of_floats, strict=True)}
+    return {name: for_floats(name, method) for name, method in zip(torchs, of_floats, strict=True)}
 
 
 def _is_proxied() -> bool:

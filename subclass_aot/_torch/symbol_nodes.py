@@ -18,12 +18,12 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
-from subclass_aot._torch.exact_floats import OPERATORS, exact_operators, negative_zero
+from subclass_aot._torch.exact_floats import exact_operators, negative_zero
 from subclass_aot._torch.polynomials import SIGNS, Polynomials
 from subclass_aot._torch.solver_steps import ask
 from subclass_aot.put_back import PutBack, attributes_put_back
@@ -165,10 +165,10 @@ def _node_class() -> type[SymNode]:
 
     class Node(SymNode):
         def maybe_as_int(self) -> int | None:
-            expression = self.expr
-            known: tuple[object, int | None] | None = vars(self).get("_whole")
-            if known is None or known[0] is not expression:
-                known = vars(self)["_whole"] = expression, super().maybe_as_int()
+            version: int | None = getattr(self.shape_env, _COUNTER, None)  # with it, the expression changes
+            known: tuple[int | None, int | None] | None = vars(self).get("_whole")
+            if known is None or version is None or known[0] != version:
+                known = vars(self)["_whole"] = version, super().maybe_as_int()
             return known[1]
 
         def evaluate(self, size_oblivious: bool = False) -> Any:
@@ -200,7 +200,7 @@ def _replace_operators(node_class: type[SymNode]) -> None:
 
     A graph that is run again computes its numbers, and no block replaces the operators of all nodes then.
     """
-    for name, method in exact_operators({name: partial(_of_torchs, name) for name in OPERATORS}).items():
+    for name, method in exact_operators().items():
         setattr(node_class, name, method)
     for names, kept in ((_OF_TWO, _of_two), (_OF_ONE, _of_one), (_OF_STRIDES, _of_strides)):
         for name in names:
@@ -217,13 +217,6 @@ def _of_number(node: SymNode, number: float, wrap: Callable[[Any], SymNode]) -> 
             made._expr = negative_zero()
         numbers[key] = _with_answers(made)
     return numbers[key]
-
-
-def _of_torchs(name: str, *nodes: SymNode) -> SymNode:
-    from torch.fx.experimental.sym_node import SymNode
-
-    result: SymNode = getattr(SymNode, name)(*nodes)
-    return result
 
 
 def _expression(node: Any) -> Any:
