@@ -127,8 +127,7 @@ def _inferred(key: list[Any], func: Operator, args: tuple[Any, ...], kwargs: dic
     solver = solver_of_call(key)
     cache = _cache if solver is None else cache_of(solver, "inferred")
     # What a draw gives does not depend on its generator, which would live as long as the cache.
-    plain = [None if isinstance(part, torch.Generator) else part for part in key]
-    frozen = tuple(key_of(*part) if type(part) is list else part for part in plain)
+    frozen = tuple([part if type(part) in _OFTEN else _frozen(part) for part in key])
     try:
         found = cache.get(frozen)
     except TypeError:
@@ -140,6 +139,16 @@ def _inferred(key: list[Any], func: Operator, args: tuple[Any, ...], kwargs: dic
             cache.clear()
         cache[frozen] = found
     return found
+
+
+def _frozen(part: Any) -> Any:
+    if type(part) is list:
+        return key_of(*part)
+    return None if isinstance(part, torch.Generator) else part
+
+
+_OFTEN = frozenset({Spec, int, float, bool, str, type, type(None), torch.dtype})
+"""What stands in a key as it is. Whether something is a generator, a class of torch's answers in Python."""
 
 
 def _is_elsewhere(func: Operator, leaf: MetaTensor) -> bool:
