@@ -213,7 +213,7 @@ def test_other_dtypes_are_those_of_an_example() -> None:
     sizes = {name: symbols.size(hint, f"x.size({hint})") for name, hint in EXAMPLE.items()}
     x, whole, double, half = (packed("b", "n", dtype=getattr(torch, name))(sizes)
                               for name in ("float32", "int64", "float64", "float16"))  # fmt: skip
-    for func, args, kwargs, dtype in [
+    cases: list[tuple[Any, Any, dict[str, Any], torch.dtype]] = [
         (aten.add.Tensor, (x, double), {}, torch.float64), (aten.div.Tensor, (whole, whole), {}, torch.float32),
         (aten.mul.Tensor, (x, 1j), {}, torch.complex64), (aten.sum.dim_IntList, (whole, [0]), {}, torch.int64),
         (aten.sum.dim_IntList, (x, [0]), {"dtype": torch.float64}, torch.float64),
@@ -222,6 +222,7 @@ def test_other_dtypes_are_those_of_an_example() -> None:
         (aten.cat.default, ([x, double],), {}, torch.float64),
         (aten.clone.default, (whole,), {"memory_format": torch.contiguous_format}, torch.int64),
         (aten.mul.Scalar, (x, 2.5), {}, torch.float32), (aten.exp.default, (whole,), {}, torch.float32),
-    ]:  # fmt: skip
+    ]  # fmt: skip
+    for func, args, kwargs, dtype in cases:
         found = infer_by_example(func, args, kwargs)
         assert found is None or found.dtype is dtype, func
