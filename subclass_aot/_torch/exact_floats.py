@@ -100,7 +100,7 @@ def exact_operators() -> dict[str, Callable[..., SymNode]]:
     """Gives methods of nodes that compute sums and products of floats as they are written, by the names of torch's."""
     from torch.fx.experimental.sym_node import SymNode
 
-    torchs = {name: getattr(SymNode, name) for name in ("_add", "_sub", "_mul", "_neg")}
+    torchs = {name: getattr(SymNode, name) for name in ("_add", "_sub", "_mul", "_neg", "_float_truediv")}
     add, mul = (_exact(SymNode, name) for name in ("add", "mul"))
 
     def minus(node: SymNode) -> SymNode:
@@ -109,6 +109,12 @@ def exact_operators() -> dict[str, Callable[..., SymNode]]:
     def sub(node: SymNode, other: SymNode) -> SymNode:
         return add(node, minus(other))
 
+    def divided(node: SymNode, other: SymNode) -> SymNode:
+        result: SymNode = torchs["_float_truediv"](node, other)
+        if node.expr.is_number and _is_negative(other.expr) and result.expr.is_zero:
+            return minus(result)
+        return result
+
     def for_floats(name: str, of_floats: Callable[..., SymNode]) -> Callable[..., SymNode]:
         def method(node: SymNode, *others: SymNode) -> SymNode:
             are_floats = all(each.pytype is float for each in (node, *others))
@@ -116,8 +122,12 @@ def exact_operators() -> dict[str, Callable[..., SymNode]]:
 
         return method
 
-    of_floats: tuple[Callable[..., SymNode], ...] = (add, sub, mul, minus)
+    of_floats: tuple[Callable[..., SymNode], ...] = (add, sub, mul, minus, divided)
     return {name: for_floats(name, method) for name, method in zip(torchs, of_floats, strict=True)}
+
+
+def _is_negative(expression: sympy.Basic) -> bool:
+    return expression.is_number and math.copysign(1.0, _value(expression)) < 0
 
 
 def _is_proxied() -> bool:

@@ -129,6 +129,7 @@ OF_FLOATS: dict[str, Callable[[float], Any]] = {
     "signs": lambda r: (math.copysign(1, r) if r == r else 0, math.atan2(0.0, r), abs(r), -r, r * -1.0, 0.0 - r),
     "zeros with a sign": lambda r: (r * -0.0, -0.0 * r, r - 0.0, r + -0.0, 0.0 - r, -0.0 - r, -0.0 + r, -(r * 0.0)),
     "divided zeros": lambda r: (-0.0 / r, r * -0.0 / 3.0, 0.0 / -r) if r else 0,
+    "divided zeros of what is read": lambda r: (math.copysign(1.0, r), 0.0 / -r, 0.0 / r, -0.0 / r) if r else 0,
     "kinds": lambda r: (math.isnan(r), math.isinf(r), math.isfinite(r), r == INF, float(r), str(r)),
     "wholes": lambda r: (math.floor(r), round(r, 1), round(r, -1), int(r)) if abs(r) < 1e6 else 0,
 }
