@@ -173,7 +173,7 @@ def test_formulas_are_right_for_other_sizes(func: Any, args: list[Any]) -> None:
 
 
 @pytest.mark.every_case
-@pytest.mark.parametrize("func", [*formulas.ALIKE, *formulas.ARITHMETIC], ids=str)
+@pytest.mark.parametrize("func", sorted({*formulas.ALIKE, *formulas.ARITHMETIC}, key=str), ids=str)
 def test_what_is_inferred_without_an_example_is_held_against_one_here(func: Any) -> None:
     assert any(func is tried for tried, _ in CASES)
 
