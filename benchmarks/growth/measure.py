@@ -7,7 +7,7 @@ import gc
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +25,8 @@ OURS, DYNAMO, AOT = '"eager"', "`aot_eager`", "`aot_function`"
 KINDS = ("first", "second", "hit")
 SIZES = 4
 """How many sizes there are; each is twice the one before."""
+SMALLER = 3
+"""How many smaller ones there are for torch's sides, some of which take a time that is quadratic."""
 ABOVE = 1.15
 """An exponent that is more, whatever the noise, is superlinear."""
 
@@ -87,9 +89,9 @@ def fit(values: Mapping[int, float]) -> float:
     return statistics.linear_regression(xs, ys).slope
 
 
-def sizes_of(subject: Subject) -> tuple[int, ...]:
-    """Returns the sizes of a subject, the largest at the end."""
-    return tuple(max(1, subject.largest >> i) for i in reversed(range(SIZES)))
+def sizes_of(subject: Subject, smaller: int = 0) -> tuple[int, ...]:
+    """Returns the sizes of a subject, the largest at the end; so many smaller ones stand before."""
+    return tuple(dict.fromkeys(max(1, subject.largest >> i) for i in reversed(range(SIZES + smaller))))
 
 
 def measure(subject: Subject, allowed: Allowed) -> dict[str, Measured]:
@@ -98,22 +100,25 @@ def measure(subject: Subject, allowed: Allowed) -> dict[str, Measured]:
     sides = {OURS: Measured()} | ({DYNAMO: Measured(), AOT: Measured()} if subject.with_torch else {})
     _warm_up(subject, sides)
     began = time.perf_counter()
+    every = sizes_of(subject, SMALLER if len(sides) > 1 else 0)
     for done in range(allowed.most_rounds):
         if done and time.perf_counter() - began > allowed.seconds * done / (done + 1):
             break
-        for size in sizes:
+        for size in every:
             program = subject.make(size)
             for side, measured in sides.items():
-                if not measured.error and _is_worth_it(side, measured, size, allowed):
+                if not measured.error and _is_worth_it(side, measured, size, sizes, allowed):
                     _once(side, program, size, measured)
-    for size in sizes[1:3]:  # calls have no noise, so middle sizes say the same as the largest, in a third of the time
+    for size in sizes[-3:][
+        :2
+    ]:  # calls have no noise, so middle sizes say the same as the largest, in a third of the time
         _count(subject.make(size), size, sides[OURS])
     return sides
 
 
 def _warm_up(subject: Subject, sides: Mapping[str, Measured]) -> None:
     """Runs the smallest of the sizes; a side that fails is left out."""
-    program = subject.make(sizes_of(subject)[0])
+    program = subject.make(sizes_of(subject, SMALLER)[0])
     for side, measured in sides.items():
         try:
             _once(side, program, 0, Measured())
@@ -124,9 +129,13 @@ def _warm_up(subject: Subject, sides: Mapping[str, Measured]) -> None:
             measured.error = type(error).__name__
 
 
-def _is_worth_it(side: str, measured: Measured, size: int, allowed: Allowed) -> bool:
+def _is_worth_it(side: str, measured: Measured, size: int, sizes: Collection[int], allowed: Allowed) -> bool:
+    """Returns whether a side is measured at a size: ours at all of `sizes`, others while they are fast enough."""
+    if side == OURS:
+        return size in sizes
     smaller = [each for each in measured.seconds["first"] if each < size]
-    return side == OURS or not smaller or measured.median("first", max(smaller)) < allowed.patience
+    took = [measured.median(kind, max(smaller)) for kind in KINDS if smaller and max(smaller) in measured.seconds[kind]]
+    return max(took, default=0) < allowed.patience
 
 
 def _once(side: str, program: Program, size: int, measured: Measured) -> None:
