@@ -155,6 +155,7 @@ def _count(program: Program, size: int, measured: Measured) -> None:
     compiled = _COMPILE[OURS](program.function)
     for kind, arguments in _calls(program):
         _forget_gradients(program)
+        gc.collect()
         profile = cProfile.Profile()
         profile.runcall(step, compiled, arguments)
         measured.calls[kind][size] = sum(entry.callcount for entry in profile.getstats())

@@ -91,4 +91,5 @@ def test_a_subject_grows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     has_others = few.make(2).others is not None
     assert list(found.seconds["first"]) == list(found.seconds["hit"]) == [2, 4]
     assert bool(found.seconds["second"]) is has_others
-    assert found.calls["first"][4] > found.calls["first"][2]
+    # Of numbers in a dict the program reads one.
+    assert (found.calls["first"][4] > found.calls["first"][2]) is (name != "numbers in a dict")
