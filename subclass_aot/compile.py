@@ -561,7 +561,7 @@ class CompiledFunction(Generic[_P, _R]):
         if attempt.failure is not None:
             self._values.keep_numbers()
         why = self._reason(arguments, tried)
-        reason = why + _stays(attempt, attempt.numbers if why == _FIRST else self._history.kept_in(why))
+        reason = why + _stays(why, attempt, attempt.numbers if why == _FIRST else self._history.kept_in(why))
         made = Specialization.of(self.fn, arguments, trace.signature, graphs, reason, self._kept)
         log_code(made.entry.sources, name)
         if self._failures.may_build:
@@ -588,10 +588,11 @@ class CompiledFunction(Generic[_P, _R]):
         return "; ".join(nearest) or "the same call as before (its entry was dropped from the cache)"
 
 
-def _stays(attempt: Attempt, kept: Sequence[str]) -> str:
-    """Returns why sizes stay numbers; "" where they are symbols.
+def _stays(why: str, attempt: Attempt, kept: Sequence[str]) -> str:
+    """Returns why sizes stay numbers; "" where they are symbols, or are no reason.
 
     Args:
+        why: Why no entry fitted.
         attempt: What was compiled.
         kept: The places of sizes with which sympy finds no end.
     """
@@ -600,7 +601,7 @@ def _stays(attempt: Attempt, kept: Sequence[str]) -> str:
         found = _NO_ANSWER.format(sizes=" and ".join(kept), are="stays a number" if len(kept) < 2 else "stay numbers")
     if attempt.failure is not None:
         found += f"{_STAY}with symbols it fails: {first_line(attempt.failure)}"
-    elif attempt.known_since:
+    elif attempt.known_since and ": Tensor " in why:
         found += f"{_STAY}this cannot be done with symbols: {attempt.known_since}"
     return found
 
