@@ -59,7 +59,9 @@ class Polynomials:
         self._numbers: dict[object, int] = {}
         self._atoms: list[_Atom] = []
         self._signs: dict[frozenset[tuple[Product, int]], int] = {}
+        self._keys: dict[int, dict[frozenset[tuple[Product, int]], None]] = {}  # by the things in the differences
         self._equal: dict[int, Polynomial] = {}
+        self._written_with: dict[int, dict[int, None]] = {}  # by a thing, those that are or were written with it
         self._guards = 0  # how many were put: with each, more may follow of what was asked before
         self._asked: dict[frozenset[tuple[Product, int]], int] = {}
 
@@ -104,7 +106,7 @@ class Polynomials:
         """
         key, asked = question
         self._guards += 1
-        signs = self._signs[key] = self._signs.get(key, _ANY) & (asked if answer else _ANY & ~asked)
+        signs = self._keep(key, self._signs.get(key, _ANY) & (asked if answer else _ANY & ~asked))
         difference = dict(key)
         if signs == _EQUAL:
             self._write_as_equal(difference)
@@ -130,12 +132,14 @@ class Polynomials:
             kept, equal = self._of, self._equal
             self._of, self._equal = {}, {**equal, product[0]: others}
             try:
-                written = {
-                    number: self._written(polynomial.items(), product[0]) for number, polynomial in equal.items()
-                }
+                users = [number for number in self._written_with.get(product[0], ()) if number in equal]
+                written = {number: self._written(equal[number].items(), product[0]) for number in users}
             except _TooLong:
                 written = {}
             self._equal.update(written)
+            for number, polynomial in {**written, product[0]: others}.items():
+                for factor in _factors(polynomial):
+                    self._written_with.setdefault(factor, {})[number] = None
             if all(self.of(self._expression({other: 1})) == {other: 1} for other in others if other):
                 self._write_what_is_known(product[0])
                 return
@@ -153,14 +157,21 @@ class Polynomials:
 
     def _write_what_is_known(self, number: int) -> None:
         """Writes the differences of which something is known without a thing that is written as another one."""
-        for key, signs in list(self._signs.items()):
-            if any(number in product for product, _ in key):
-                try:
-                    difference, is_negated = self._normal(self._written(key, number))
-                except _TooLong:
-                    continue
-                same = frozenset(difference.items())
-                self._signs[same] = self._signs.get(same, _ANY) & (_REVERSED[signs] if is_negated else signs)
+        for key in list(self._keys.get(number, ())):
+            try:
+                difference, is_negated = self._normal(self._written(key, number))
+            except _TooLong:
+                continue
+            same, signs = frozenset(difference.items()), self._signs[key]
+            self._keep(same, self._signs.get(same, _ANY) & (_REVERSED[signs] if is_negated else signs))
+
+    def _keep(self, key: frozenset[tuple[Product, int]], signs: int) -> int:
+        """Keeps which signs a difference may have, and returns them."""
+        if key not in self._signs:
+            for factor in _factors(dict(key)):
+                self._keys.setdefault(factor, {})[key] = None
+        self._signs[key] = signs
+        return signs
 
     def _written(self, difference: Iterable[tuple[Product, int]], number: int) -> Polynomial:
         found: Polynomial = {}
@@ -369,7 +380,7 @@ class Polynomials:
         key = frozenset(difference.items())
         found = self._signs.get(key, _ANY)
         if found not in (_LESS, _EQUAL, _GREATER) and self._asked.get(key) != self._guards:
-            found = self._signs[key] = found & self._bounds(difference)
+            found = self._keep(key, found & self._bounds(difference))
             self._asked[key] = self._guards
         return found
 
@@ -481,6 +492,11 @@ def _sum(one: Polynomial, other: Polynomial, times: int = 1) -> Polynomial:
     if len(found) > _LONGEST:
         raise _TooLong
     return found
+
+
+def _factors(polynomial: Iterable[Product]) -> set[int]:
+    """Returns the things that a polynomial is made of."""
+    return {factor for product in polynomial for factor in product}
 
 
 def _product(one: Polynomial, other: Polynomial) -> Polynomial:
