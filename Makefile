@@ -90,7 +90,7 @@ bench-doors: $(VENV)/.test  ## Measure torch.compile, joint graphs, files and pr
 	{ cat build/doors/table.md; echo; echo "### Bytes on the wire"; echo; echo '```'; \
 		$(BIN)/python -m benchmarks.demo --processes 2; echo '```'; } > docs/benchmarks/doors.md
 
-bench-growth: $(VENV)/.test  ## Measure how first calls, second calls and hits grow, beside torch's; writes docs/benchmarks/growth.md (10 minutes)
+bench-growth: $(VENV)/.test  ## Measure how first calls, second calls and hits grow, beside torch's; writes docs/benchmarks/growth.md (15 minutes)
 	mkdir -p build && OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.growth > build/growth.md && mv build/growth.md docs/benchmarks/growth.md
 
 bench-memory: $(VENV)/.test  ## Measure the peak memory of training steps; writes docs/benchmarks/memory.md (10 minutes)

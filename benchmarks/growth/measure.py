@@ -41,7 +41,7 @@ class Allowed:
         patience: Seconds of a first call of torch's from which on no larger size is tried.
     """
 
-    seconds: float = 16.0
+    seconds: float = 8.0
     most_rounds: int = 5
     patience: float = 0.8
 
