@@ -52,6 +52,8 @@ class Polynomials:
         solver: The solver.
     """
 
+    # More than ten attributes: what is known, and by which sizes each part of it is found.
+
     def __init__(self, solver: ShapeEnv) -> None:
         self._ranges = solver.var_to_range
         self._sizes = solver.backed_var_to_val
