@@ -341,7 +341,7 @@ def _made_by(steps: list[dis.Instruction], *names: str) -> set[str]:
 
 
 class CallOf(NamedTuple):
-    """Where a function calls a global, as in `int(n)`, or has `map` call it, as in `map(int, sizes)`.
+    """Says where a function calls a global, as in `int(n)`, or has `map` call it, as in `map(int, sizes)`.
 
     Attributes:
         offset: The offset of the load of the global.

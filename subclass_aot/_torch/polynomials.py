@@ -14,8 +14,8 @@ Of a quotient the remainder alone is a thing of its own: `(n + 11) // 8` is `1 +
 `n - 8 * (n // 8)`. So two forms of one size are the same polynomial. That `n // 8` lies between `(n - 7) / 8` and
 `n / 8` answers the rest, as that `8 * ((n + 7) // 8) - n` is not negative.
 
-All that is answered so holds for every size that the symbols may have. What is not, torch's solver is asked, and the
-guard that it puts is kept as what is known of that difference: the next question about the same one is answered.
+Such an answer holds for every size that the symbols may have. All other questions go to torch's solver. The guard that
+it puts is kept with the difference, and answers the next question about the same one.
 """
 
 from __future__ import annotations
@@ -456,7 +456,7 @@ class Polynomials:
 
 
 class _Atom:
-    """What polynomials are made of: a symbol, a quotient, or an expression that is neither a sum nor a product.
+    """Stands for a part of polynomials: a symbol, a quotient, or an expression that is neither a sum nor a product.
 
     Args:
         expression: It, but for a quotient.

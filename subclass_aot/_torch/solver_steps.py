@@ -92,7 +92,7 @@ def ask(expressions: tuple[sympy.Basic, ...], function: Callable[..., _T], *args
     """Calls what has sympy answer a question, within its budget.
 
     Args:
-        expressions: What is asked about.
+        expressions: Those of the question.
         function: What asks.
         *args: Its arguments.
     """

@@ -141,7 +141,7 @@ class Symbols:
 
     @contextmanager
     def within_budget(self) -> Iterator[None]:
-        """Runs the block so that the solver is asked no longer than it may be; see Note [Steps of the solver].
+        """Runs the block in which the solver may take so many steps and no more; see Note [Steps of the solver].
 
         Raises:
             NoAnswer: It found no answer.

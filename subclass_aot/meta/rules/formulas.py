@@ -711,4 +711,4 @@ ARITHMETIC = frozenset({
     _aten.sum.dim_IntList, _aten.mean.dim,
     _aten.slice_backward.default, _aten.select_backward.default,
 })  # fmt: skip
-"""Operators that give and take floats of one precision, if no dtype is asked for."""
+"""Operators that give and take floats of one precision, if they are given no dtype."""
