@@ -5,8 +5,9 @@ Note [Composite operators with symbolic sizes]
 Many kernels of composite operators in C++ want sizes that are numbers. Torch has some of them in Python, too, and takes
 these where sizes are symbols. Most compute the same. Two kinds do not: dropout that is off gives a copy, where eager
 gives the tensor itself, and draws otherwise where it is on; and a recurrent network of several layers has no dropout
-between them. Dropout in C++ takes symbolic sizes, so that is what a trace records. Networks run layer by layer, and
-layers of an LSTM by the operator of oneDNN where eager mode does so.
+between them. Dropout in C++ takes symbolic sizes, so that is what a trace records. So does `matmul`, and its kernel in
+Python takes several times as long. Networks run layer by layer, and layers of an LSTM by the operator of oneDNN where
+eager mode does so.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from subclass_aot.operators import effects_of
 
 _aten = torch.ops.aten
 _DROPOUT: Any = _aten.dropout.default
+_MATMUL: Any = _aten.matmul.default
 _NETWORKS: tuple[Any, ...] = tuple(
     getattr(packet, name)
     for packet in (_aten.lstm, _aten.gru, _aten.rnn_tanh, _aten.rnn_relu)
@@ -74,8 +76,23 @@ def _layer_by_layer(func: _torch.operators.Operator) -> Callable[[_Kernel], _Ker
     return made
 
 
+def _matmul(kernel: _Kernel) -> _Kernel:
+    in_cpp = _torch.python_kernels.in_cpp(_MATMUL)
+
+    def matmul(one: torch.Tensor, other: torch.Tensor) -> Any:
+        try:
+            return in_cpp(one, other)
+        except RuntimeError as error:  # that of older torches takes no symbols
+            if "symbolic sizes" not in str(error):
+                raise
+            return kernel(one, other)
+
+    return matmul
+
+
 COMPOSITES: dict[Any, Callable[[_Kernel], _Kernel]] = {
     _DROPOUT: lambda kernel: _torch.python_kernels.in_cpp(_DROPOUT),
+    _MATMUL: _matmul,
     **{func: _layer_by_layer(func) for func in _NETWORKS},
 }
 """What makes kernels of those that torch has in Python. See Note [Composite operators with symbolic sizes]."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -503,11 +502,10 @@ def _packed(value: Any) -> Any:
 
 def spec_of_tangent(spec: Spec) -> Spec:
     """Returns the expected spec of the gradient of a leaf: the leaf's strides if they are dense, else packed."""
-    with (
-        nullcontext() if spec.solver is None else _torch.dispatch.python_dispatcher(),
-        _torch.dispatch.disable_current_modes(),
-        _torch.postponed.without_slow_imports(),
-    ):
-        dense = torch.empty_strided(spec.size, spec.stride, dtype=spec.dtype, device="meta")
+    with _torch.dispatch.disable_current_modes(), _torch.postponed.without_slow_imports():
+        if spec.solver is None:
+            dense = torch.empty_strided(spec.size, spec.stride, dtype=spec.dtype, device="meta")
+        else:
+            dense = new_leaf(Spec.make(spec.size, spec.stride, 0, spec.dtype, spec.device))  # of which formulas say it
         fake = torch.empty_like(torch.empty_like(dense))  # once gives strides of dims of size one that twice does not
     return Spec.make(spec.size, fake.stride(), 0, spec.dtype, spec.device, spec.layout)

@@ -386,7 +386,6 @@ def _product(size: Sizes) -> Number:
 
 def _reduced(self: Spec, dim: int | Sequence[int] | None = None, keepdim: bool = False, **_: Any) -> Place:
     rank = len(self.size)
-    _need(_is_packed(self))
     listed = range(rank) if dim is None or dim == [] else (dim,) if type(dim) is int else dim
     dims = {_dim(d, rank) for d in listed}  # type: ignore[union-attr]
     _need(len(dims) == len(listed))  # type: ignore[arg-type]
@@ -424,12 +423,33 @@ def _embedding(weight: Spec, indices: Spec, **_: Any) -> Place:
 
 
 def _concatenated(tensors: Sequence[Spec], dim: int = 0) -> Place:
+    tensors = [x for x in tensors if not (len(x.size) == 1 and _is_zero(x.size[0]))]  # which fits everywhere
     _need(bool(tensors), len({len(x.size) for x in tensors}) == 1, all(map(_is_never_channels_last, tensors)))
     first = tensors[0].size
     at = _dim(dim, len(first))
     _need(all(_equal(n, first[d]) for x in tensors for d, n in enumerate(x.size) if d != at))
     total = sum([x.size[at] for x in tensors[1:]], first[at])
     return _packed((*first[:at], total, *first[at + 1 :]))
+
+
+def _indexed(self: Spec, indices: Sequence[Spec | None]) -> Place:
+    given = [(dim, index) for dim, index in enumerate(indices) if index is not None]
+    _need(bool(given), _is_packed(self), all(_is_packed(index) for _, index in given))
+    _need(all(index.dtype in _POSITIONS for _, index in given), _are_several_or_one(self.size))
+    _need(all(_are_several_or_one(index.size) for _, index in given))
+    size, dims = _broadcast([index.size for _, index in given]), [dim for dim, _ in given]
+    begin, end = dims[0], dims[-1] + 1
+    if dims == list(range(begin, end)):
+        return _packed((*self.size[:begin], *size, *self.size[end:]))
+    return _packed((*size, *(n for dim, n in enumerate(self.size) if dim not in dims)))
+
+
+_POSITIONS = (torch.int64, torch.int32)
+
+
+def _are_several_or_one(sizes: Sizes) -> bool:
+    """Returns whether each size is the number one, or two and more."""
+    return all(type(n) is int or _is_several(n) for n in sizes)
 
 
 def _stacked(tensors: Sequence[Spec], dim: int = 0) -> Place:
@@ -621,6 +641,7 @@ _formulas: dict[Operator, Formula] = {
     _aten.embedding.default: _embedding,
     _aten.cat.default: _concatenated,
     _aten.stack.default: _stacked,
+    _aten.index.Tensor: _indexed,
     _aten.constant_pad_nd.default: _padded,
     _aten.convolution.default: _convolved,
     _aten.convolution_backward.default: _convolution_backward,
@@ -664,7 +685,7 @@ _formulas: dict[Operator, Formula] = {
     **dict.fromkeys(
         (_aten._softmax.default, _aten._log_softmax.default, _aten._safe_softmax.default, _aten.cumsum.default,
          _aten.tril.default, _aten.triu.default, _aten.flip.default, _aten.bernoulli.p,
-         _aten.slice_scatter.default, _aten.select_scatter.default),
+         _aten.slice_scatter.default, _aten.select_scatter.default, _aten.index_put.default),
         partial(_as_first, "self"),
     ),
     **dict.fromkeys(
