@@ -44,51 +44,45 @@ class StatesElsewhere(NamedTuple):
 
 def states_elsewhere() -> StatesElsewhere:
     """Returns the states as they are."""
-    of_numpy = _of_numpy()
+    of_numpy, memory = _of_numpy()
     if of_numpy is None:
         return StatesElsewhere(OF_PYTHON.getstate())
     state = of_numpy.get_state(legacy=False)
-    return StatesElsewhere(OF_PYTHON.getstate(), state, None if state["has_gauss"] else _memory(of_numpy))
+    return StatesElsewhere(OF_PYTHON.getstate(), state, None if state["has_gauss"] else memory)
 
 
 def put_back_elsewhere(states: StatesElsewhere | None) -> None:
     """Sets the generators to states, if there are any."""
-    if states is None:
-        return
-    if OF_PYTHON.getstate() != states.python:
+    drawn, (of_numpy, _) = drawn_elsewhere(states), _of_numpy()
+    if states is not None and "random" in drawn:
         OF_PYTHON.setstate(states.python)
-    of_numpy = _of_numpy()
-    if of_numpy is not None and states.numpy is not None and _has_drawn(states):
+    if states is not None and states.numpy is not None and of_numpy is not None and "numpy.random" in drawn:
         of_numpy.set_state(states.numpy)
 
 
-def drawn_elsewhere(states: StatesElsewhere) -> list[str]:
+def drawn_elsewhere(states: StatesElsewhere | None) -> list[str]:
     """Returns of which of them numbers were drawn since they had these states, by the modules.
 
     Args:
-        states: The states.
+        states: The states, if there are any.
     """
+    if states is None:
+        return []
     drawn = ["random"] if OF_PYTHON.getstate() != states.python else []
-    return [*drawn, "numpy.random"] if _has_drawn(states) else drawn
+    of_numpy, memory = _of_numpy()
+    if of_numpy is None or states.numpy is None:  # it was imported since
+        return drawn
+    if states.memory is not None and states.memory == memory:
+        return drawn
+    is_same = pickle.dumps(of_numpy.get_state(legacy=False)) == pickle.dumps(states.numpy)
+    return drawn if is_same else [*drawn, "numpy.random"]
 
 
-def _has_drawn(states: StatesElsewhere) -> bool:
-    of_numpy = _of_numpy()
-    if of_numpy is None or states.memory is not None and states.memory == _memory(of_numpy):
-        return False
-    if states.numpy is None:  # it was imported since
-        return False
-    return pickle.dumps(of_numpy.get_state(legacy=False)) != pickle.dumps(states.numpy)
-
-
-def _of_numpy() -> _OfNumpy | None:
+def _of_numpy() -> tuple[_OfNumpy | None, bytes | None]:
+    """Returns numpy's generator, and what its memory holds, which numpy gives the address of; None for other kinds."""
     module = sys.modules.get("numpy.random.mtrand")
-    return None if module is None else module._rand
-
-
-def _memory(of_numpy: _OfNumpy) -> bytes | None:
-    """Returns what the memory of numpy's generator holds, which numpy gives the address of; None for other kinds."""
-    kind = of_numpy._bit_generator
-    if type(kind).__name__ != "MT19937":
-        return None
-    return ctypes.string_at(kind.ctypes.state_address, _TWISTER)  # type: ignore[attr-defined]
+    if module is None:
+        return None, None
+    kind = module._rand._bit_generator
+    is_twister = type(kind).__name__ == "MT19937"
+    return module._rand, ctypes.string_at(kind.ctypes.state_address, _TWISTER) if is_twister else None

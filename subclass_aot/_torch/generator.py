@@ -10,15 +10,12 @@ import ctypes
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, Protocol
 
 import torch
 
 from subclass_aot._torch.dispatch import disable_current_modes
-from subclass_aot._torch.python_kernels import in_this_thread
-from subclass_aot.put_back import PutBack, attributes_put_back
 
 _BLOCK = 624  # numbers, after which the array is another
 _BLOCKS = (1 << 20) // _BLOCK
@@ -33,16 +30,22 @@ def state_bytes(state: torch.Tensor) -> bytes:
     return ctypes.string_at(state.data_ptr(), state.numel())
 
 
-def state_of_no_seed(state: torch.Tensor, number: int) -> torch.Tensor:
-    """Returns a state that no seed has, but for itself the same seed as `state`; another one for each number.
+def mark(generator: torch.Generator, state: torch.Tensor, number: int) -> bytes:
+    """Gives a generator a state that no seed has, but for itself the same seed as `state`; returns its bytes.
 
     A word of the array is another, all of whose bits count when the array is replaced.
+
+    Args:
+        generator: The generator.
+        state: What it would have.
+        number: For each there is another state.
     """
     made = bytearray(state_bytes(state))
     word = int.from_bytes(made[_WORD], sys.byteorder)
     made[_WORD] = ((word * _ODD + number * 2 + 1) % (1 << 32)).to_bytes(8, sys.byteorder)
     with disable_current_modes():
-        return torch.frombuffer(made, dtype=torch.uint8)
+        generator.set_state(torch.frombuffer(made, dtype=torch.uint8))
+    return bytes(made)
 
 
 def state_of_seed(seed: int) -> torch.Tensor:
@@ -97,27 +100,9 @@ def is_default_generator(generator: torch.Generator) -> bool:
     return address_of_generator(generator) == address_of_generator(torch.default_generator)
 
 
-@contextmanager
-def calls_of_generator(**kernels: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Iterator[None]:
-    """Runs the block with functions of `torch.random` replaced in this thread; no mode sees calls of these.
-
-    Args:
-        **kernels: What makes one of torch's, by its name: `seed`, `get_rng_state`, `set_rng_state`.
-    """
-    with PutBack(attributes_put_back((module, name) for name in kernels for module in (torch.random, torch))):
-        for name in kernels:
-            function = getattr(torch.random, name)
-            made = in_this_thread(kernels[name](function), function)
-            setattr(torch.random, name, made)
-            setattr(torch, name, made)
-        yield
-
-
-def is_generator(value: object) -> bool:
-    """Returns whether a value is a generator of the CPU that a program made: not the default one."""
-    if not isinstance(value, torch.Generator) or value.device.type != "cpu":
-        return False
-    return not is_default_generator(value)
+def is_own_generator(generator: torch.Generator) -> bool:
+    """Returns whether a generator is one of the CPU that a program made: not the default one."""
+    return generator.device.type == "cpu" and not is_default_generator(generator)
 
 
 def address_of_generator(generator: torch.Generator) -> int:
@@ -126,29 +111,77 @@ def address_of_generator(generator: torch.Generator) -> int:
     return address
 
 
+class OfTrace(Protocol):
+    """What is asked in a trace where its program has to do with random numbers.
+
+    Attributes:
+        line_elsewhere: Where the program draws by Python or numpy what no graph can draw.
+    """
+
+    line_elsewhere: str
+
+    def is_recording(self) -> bool:
+        """Returns whether the program runs that is traced, and may read values."""
+
+    def refuse_chance(self) -> NoReturn:
+        """Refuses a seed by chance."""
+
+    def get_state(self) -> torch.Tensor:
+        """Returns the state of the default generator."""
+
+    def set_state(self, state: torch.Tensor) -> None:
+        """Sets the state of the default generator."""
+
+    def state_of(self, generator: torch.Generator) -> torch.Tensor:
+        """Returns the state of a generator of the program's."""
+
+    def set_state_of(self, generator: torch.Generator, state: torch.Tensor) -> None:
+        """Sets the state of a generator of the program's."""
+
+    def note_made(self, generator: torch.Generator) -> None:
+        """Notes that the program has made a generator."""
+
+
+class _OfThread(threading.local):
+    """What traces of a thread are asked, innermost last."""
+
+    def __init__(self) -> None:
+        self.asked: list[OfTrace] = []
+
+
+of_thread = _OfThread()
+
+
+def trace_in_this_thread() -> OfTrace | None:
+    """Returns what is asked of the trace that runs in this thread; None if there is none."""
+    return of_thread.asked[-1] if of_thread.asked else None
+
+
 def generator_state(generator: torch.Generator) -> torch.Tensor:
     """Returns the state of a generator; in a trace, the traced tensor for it."""
-    kernels: StateKernels | None = getattr(_in_thread, "kernels", None)
-    return generator.get_state() if kernels is None else kernels.get(generator)
+    trace = trace_in_this_thread()
+    return generator.get_state() if trace is None else trace.state_of(generator)
 
 
 def set_generator_state(generator: torch.Generator, state: torch.Tensor) -> None:
     """Sets the state of a generator; in a trace, that may be a traced tensor."""
-    kernels: StateKernels | None = getattr(_in_thread, "kernels", None)
-    if kernels is None:
+    trace = trace_in_this_thread()
+    if trace is None:
         generator.set_state(state)
     else:
-        kernels.set(generator, state)
+        trace.set_state_of(generator, state)
 
 
 class _Noting(type(_Generator)):  # type: ignore[misc]
-    """The class of `torch.Generator` in a trace. There is one for all traces: a class is a circle of references."""
+    """The class of `torch.Generator` in a trace. There is one for all traces: a class is a circle of references.
+
+    It compares equal to the class that it replaces.
+    """
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        made = _Generator(*args, **kwargs)
-        note = getattr(_in_thread, "note", None)
-        if note is not None:
-            note(made)
+        made, trace = _Generator(*args, **kwargs), trace_in_this_thread()
+        if trace is not None:
+            trace.note_made(made)
         return made
 
     def __instancecheck__(cls, value: object) -> bool:
@@ -158,36 +191,32 @@ class _Noting(type(_Generator)):  # type: ignore[misc]
         return issubclass(other, _Generator)
 
 
-_NOTING = _Noting("Generator", (_Generator,), {"__module__": _Generator.__module__})
+_own_seed, _own_get, _own_set = torch.random.seed, torch.random.get_rng_state, torch.random.set_rng_state
 
 
-@contextmanager
-def made_generators(note: Callable[[torch.Generator], None]) -> Iterator[None]:
-    """Runs the block with a `torch.Generator` that calls `note` for what it makes in this thread.
-
-    It compares equal to the class that it replaces.
-    """
-    with PutBack(attributes_put_back([(torch, "Generator"), (_in_thread, "note")])):
-        torch.Generator, _in_thread.note = _NOTING, note  # type: ignore[misc]
-        yield
+def _seed() -> int:
+    trace = trace_in_this_thread()
+    return _own_seed() if trace is None else trace.refuse_chance()
 
 
-class StateKernels(NamedTuple):
-    """Functions that run in place of `generator_state` and `set_generator_state`."""
-
-    get: Callable[[torch.Generator], torch.Tensor]
-    set: Callable[[torch.Generator, torch.Tensor], None]
+def _get_rng_state() -> torch.Tensor:
+    trace = trace_in_this_thread()
+    return _own_get() if trace is None else trace.get_state()
 
 
-@contextmanager
-def states_of_generators(kernels: StateKernels) -> Iterator[None]:
-    """Runs the block with other functions that read and set the states of generators in this thread."""
-    with PutBack(attributes_put_back([(_in_thread, "kernels")])):
-        _in_thread.kernels = kernels
-        yield
+def _set_rng_state(new_state: torch.Tensor) -> None:
+    trace = trace_in_this_thread()
+    return _own_set(new_state) if trace is None else trace.set_state(new_state)
 
 
-_in_thread = threading.local()
+_of_random = {"seed": _seed, "get_rng_state": _get_rng_state, "set_rng_state": _set_rng_state}
+_noting = _Noting("Generator", (_Generator,), {"__module__": _Generator.__module__})
+
+STAND_INS: Sequence[tuple[dict[str, Any], dict[str, Any]]] = (
+    (vars(torch.random), _of_random),
+    (vars(torch), {**_of_random, "Generator": _noting}),
+)
+"""What stands in modules of torch in a trace, by name; no mode sees calls of these functions."""
 
 
 def draw_and_keep_state() -> Any:

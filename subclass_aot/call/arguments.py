@@ -28,7 +28,6 @@ from subclass_aot.call.pytree import (
 from subclass_aot.call.undone import undone_if_it_fails
 from subclass_aot.errors import TraceError
 from subclass_aot.flatten import FlattenPlan
-from subclass_aot.generators_elsewhere import StatesElsewhere
 from subclass_aot.objects import AccessPath, Holder, Objects, parts_of
 from subclass_aot.tables import Gradients, Table, extras_of, tables_of_this_thread
 
@@ -378,15 +377,12 @@ class Arguments:
         start, number = _place(holder)
         return (self.held_at if start == "held" else self.value_at)[number]
 
-    def seen(
-        self, call: tuple[tuple[Any, ...], dict[str, Any]], values: Sequence[Any], elsewhere: StatesElsewhere
-    ) -> Objects:
+    def seen(self, call: tuple[tuple[Any, ...], dict[str, Any]], values: Sequence[Any]) -> Objects:
         """Walks what the function sees: the arguments as `replaced` gives them, and what it holds itself.
 
         Args:
             call: What `replaced` yields.
             values: What was given to it.
-            elsewhere: The states of the generators of random numbers of Python and numpy.
         """
         put = {self.position_of(h): h.tables for h in self.objects.holders if isinstance(h.value, torch.Tensor)}
         tables: dict[int, list[Table]] = {}
@@ -407,7 +403,6 @@ class Arguments:
             seen.root(root, name, False)
         for name, part in (*self.held, *self.modules):
             seen.root(part, name, True, seen.access_path_to(part, name))
-        seen.watch_generators(elsewhere)
         return seen
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from subclass_aot.call.arguments import Arguments
-from subclass_aot.generators_elsewhere import states_elsewhere
+from subclass_aot.generators_elsewhere import drawn_elsewhere, states_elsewhere
 from subclass_aot.outcome import OlderObjects, read_outcome
 from subclass_aot.put_back import PutBack, attributes_put_back
 
@@ -53,10 +53,10 @@ class RecordedCall:
         """Returns the flattened results for `values`, one for each tensor of the call."""
         with self.arguments.replaced(list(values)) as call, self._modes():
             args, kwargs = call
-            seen = self.arguments.seen(call, values, states_elsewhere())
+            seen, elsewhere = self.arguments.seen(call, values), states_elsewhere()
             with OlderObjects() as older:
                 result = self.fn(*args, **kwargs)
-                seen.refuse_changed()
+                seen.refuse_changed(drawn_elsewhere(elsewhere))
                 return read_outcome(seen, result, older)[0]
 
     @contextmanager

@@ -3,7 +3,6 @@
 from subclass_aot.graph.drawn import drawn_named as drawn_named
 from subclass_aot.graph.drawn import name_of_drawn as name_of_drawn
 from subclass_aot.graph.draws_elsewhere import DRAW_ELSEWHERE as DRAW_ELSEWHERE
-from subclass_aot.graph.draws_elsewhere import drawn_in_graph as drawn_in_graph
 from subclass_aot.graph.functional.functionalize import remove_mutations as remove_mutations
 from subclass_aot.graph.generators import drawing_from as drawing_from
 from subclass_aot.graph.generators import generators as generators

@@ -26,12 +26,10 @@ import ast
 import functools
 import random
 import sys
-import threading
 import types
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -40,10 +38,6 @@ from subclass_aot._stack import user_line
 from subclass_aot.errors import OnlyInEagerModeError
 from subclass_aot.generators_elsewhere import OF_PYTHON
 from subclass_aot.meta import register_meta
-from subclass_aot.put_back import PutBack
-
-if TYPE_CHECKING:  # which records them
-    from subclass_aot.graph.recorder import Recorder
 
 _ANEW = """{call} makes a generator of random numbers from a seed that nobody has given.
   Your line:  {line}
@@ -114,55 +108,6 @@ def _sample(method: str, args: Any, kwargs: Any) -> Any:
     )
 
 
-class _Calls:
-    """Records draws of one trace.
-
-    Args:
-        recorder: What records the trace.
-    """
-
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-        self._thread = threading.get_ident()
-
-    def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        """Stands for a function of `random` or `numpy.random`."""
-        if not self.is_recording():
-            return self.call_as_it_is(method, *args, **kwargs)
-        try:
-            args, kwargs = _plain((args, kwargs))
-        except TypeError:
-            return self.call_as_it_is(method, *args, **kwargs)
-        with _torch.dispatch.disable_current_modes():
-            found = _sample(method, args, kwargs)
-            size: list[int] = []
-            is_array = hasattr(found, "dtype") and hasattr(found, "tobytes") and getattr(found, "ndim", 0) > 0
-            if found is None or type(found) is int and abs(found) < 1 << 62:
-                dtype = torch.int64
-            elif type(found) is float:
-                dtype = torch.float64
-            elif is_array and found.dtype.kind in "fiub":
-                dtype, size = torch.from_numpy(found).dtype, list(found.shape)
-            else:
-                return self.call_as_it_is(method, *args, **kwargs)
-        drawn = DRAW_ELSEWHERE(method, repr((args, kwargs)), size, dtype)
-        return None if found is None else drawn.numpy() if is_array else drawn.item()
-
-    def call_as_it_is(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        """Draws what no graph can draw, and notes the line."""
-        if threading.get_ident() == self._thread:
-            self._recorder.listeners.random_numbers.line_elsewhere = user_line()
-        return _original(method)(*args, **kwargs)
-
-    def is_recording(self) -> bool:
-        """Returns whether the program runs that is traced, and may read values."""
-        if threading.get_ident() != self._thread:
-            return False
-        on = any(mode is self._recorder for mode in _torch.dispatch.dispatch_modes())
-        looks = self._recorder.listeners.looks
-        return on and looks is not None and self._recorder.phase == "forward"
-
-
 def _plain(value: Any) -> Any:
     """Returns arguments whose text says what they are. Of a symbol it is a number.
 
@@ -183,18 +128,42 @@ def _plain(value: Any) -> Any:
     raise TypeError
 
 
-_running: list[_Calls] = []
-"""The traces that run, innermost last."""
-
-
 def _call(method: str, *args: Any, **kwargs: Any) -> Any:
     """Stands for a function of `random` or `numpy.random`, also where a program keeps it when the trace is over."""
-    return _running[-1].call(method, *args, **kwargs) if _running else _original(method)(*args, **kwargs)
+    if not _is_recording():
+        return _call_as_it_is(method, *args, **kwargs)
+    try:
+        args, kwargs = _plain((args, kwargs))
+    except TypeError:
+        return _call_as_it_is(method, *args, **kwargs)
+    with _torch.dispatch.disable_current_modes():
+        found = _sample(method, args, kwargs)
+        size: list[int] = []
+        is_array = hasattr(found, "dtype") and hasattr(found, "tobytes") and getattr(found, "ndim", 0) > 0
+        if found is None or type(found) is int and abs(found) < 1 << 62:
+            dtype = torch.int64
+        elif type(found) is float:
+            dtype = torch.float64
+        elif is_array and found.dtype.kind in "fiub":
+            dtype, size = torch.from_numpy(found).dtype, list(found.shape)
+        else:
+            return _call_as_it_is(method, *args, **kwargs)
+    drawn = DRAW_ELSEWHERE(method, repr((args, kwargs)), size, dtype)
+    return None if found is None else drawn.numpy() if is_array else drawn.item()
 
 
 def _call_as_it_is(method: str, *args: Any, **kwargs: Any) -> Any:
-    """Stands for a function that no graph can call."""
-    return _running[-1].call_as_it_is(method, *args, **kwargs) if _running else _original(method)(*args, **kwargs)
+    """Stands for a function that no graph can call: draws, and notes the line."""
+    trace = _torch.generator.trace_in_this_thread()
+    if trace is not None:
+        trace.line_elsewhere = user_line()
+    return _original(method)(*args, **kwargs)
+
+
+def _is_recording() -> bool:
+    """Returns whether the program runs that is traced in this thread, and may read values."""
+    trace = _torch.generator.trace_in_this_thread()
+    return trace is not None and trace.is_recording()
 
 
 def _refuse_state(method: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -203,7 +172,7 @@ def _refuse_state(method: str, original: Callable[..., Any], *args: Any, **kwarg
     Raises:
         OnlyInEagerModeError: The program that is traced calls it.
     """
-    if _running and _running[-1].is_recording():
+    if _is_recording():
         raise OnlyInEagerModeError(_STATE.format(call=f"{method}()", line=user_line()))
     return original(*args, **kwargs)
 
@@ -214,7 +183,7 @@ def _default_rng(original: Callable[..., Any], seed: Any = None) -> Any:
     Raises:
         OnlyInEagerModeError: The program that is traced calls it without a seed.
     """
-    if seed is None and _running and _running[-1].is_recording():
+    if seed is None and _is_recording():
         raise OnlyInEagerModeError(_ANEW.format(call="numpy.random.default_rng()", line=user_line()))
     return original(seed)
 
@@ -232,6 +201,16 @@ def _method(name: str) -> Callable[..., Any]:
 
 for _name in (*_FLOATS, *_INTEGERS, "seed"):
     setattr(_Recorded, _name, _method(_name))
+
+
+def stand_ins_elsewhere() -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Yields what stands in `random` and `numpy.random` in a trace, by name.
+
+    What a program has put in the place of a function stays there.
+    """
+    for module in filter(None, (random, sys.modules.get("numpy.random"))):
+        there = vars(module)
+        yield there, {name: each for name, (each, own) in _stand_ins(module).items() if there.get(name) == own}
 
 
 @functools.cache
@@ -253,30 +232,3 @@ def _stand_ins(module: types.ModuleType) -> dict[str, tuple[Any, Any]]:
     if module is not random and generator is not None:
         pairs["default_rng"] = partial(_default_rng, generator.default_rng), generator.default_rng
     return pairs
-
-
-@contextmanager
-def drawn_in_graph(recorder: Recorder) -> Iterator[None]:
-    """Runs the block so that functions of `random` and `numpy.random` draw in the graph.
-
-    What a program has put in the place of one stays there.
-
-    Args:
-        recorder: What records it.
-    """
-    before = list(_running)
-    changed: list[tuple[dict[str, Any], dict[str, tuple[Any, Any]]]] = []
-    for module in filter(None, (random, sys.modules.get("numpy.random"))):
-        there = vars(module)
-        changed.append((there, {n: pair for n, pair in _stand_ins(module).items() if there.get(n) == pair[1]}))
-    with PutBack(partial(_end, before, changed)):
-        _running.append(_Calls(recorder))
-        for there, pairs in changed:
-            there.update({name: stand_in for name, (stand_in, _) in pairs.items()})
-        yield
-
-
-def _end(running: list[_Calls], changed: Sequence[tuple[dict[str, Any], dict[str, tuple[Any, Any]]]]) -> None:
-    _running[:] = running
-    for there, pairs in changed:
-        there.update({name: own for name, (_, own) in pairs.items()})

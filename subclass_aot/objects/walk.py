@@ -24,7 +24,6 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.bytecode import only_appends
 from subclass_aot.errors import PlanError
-from subclass_aot.generators_elsewhere import StatesElsewhere, drawn_elsewhere, put_back_elsewhere
 from subclass_aot.objects.access_path import AccessPath, Entry, Named, Pinned
 from subclass_aot.objects.holders import Entries, HeldTensor, Holder, Watched
 from subclass_aot.objects.nodes import (
@@ -117,7 +116,6 @@ class Objects:
         self.tensors: list[HeldTensor] = []
         self.leaves: dict[int, Node] = {}
         self.watched: list[Watched] = []
-        self._elsewhere: StatesElsewhere | None = None
         self._is_unchanged = False  # when what is watched was compared
         self.identities: dict[int, torch.Tensor] = {}
         self.named: Mapping[str, Any] = {}
@@ -202,32 +200,25 @@ class Objects:
         if state is not None:
             self.watched.append(Watched(path, value, state))
 
-    def watch_generators(self, states: StatesElsewhere) -> None:
-        """Notes the states of the generators of random numbers that belong to the process, beside torch's.
-
-        Args:
-            states: Their states.
-        """
-        self._elsewhere = states
-
     def put_back_generators(self) -> None:
         """Gives generators of random numbers that are watched the states that they had, unless nothing has changed."""
         if not self._is_unchanged:
             put_back_generators(self.watched)
-            put_back_elsewhere(self._elsewhere)
 
-    def refuse_changed(self, line: str = "") -> None:
+    def refuse_changed(self, elsewhere: Sequence[str] = (), line: str = "") -> None:
         """Compares the state of what is watched with what it was.
 
         Args:
-            line: Where the program draws random numbers, if that is known.
+            elsewhere: Of which generators of the process beside torch's the program has drawn.
+            line: Where it has, if that is known.
 
         Raises:
             MutationError: An array was written.
             OnlyInEagerModeError: A random number was drawn, a file was read, or a step of an iterator was asked for.
         """
         self._is_unchanged = False
-        refuse_changed(self.watched, line, () if self._elsewhere is None else drawn_elsewhere(self._elsewhere))
+        if self.watched or elsewhere:
+            refuse_changed(self.watched, line, elsewhere)
         self._is_unchanged = True
 
     def walk(self) -> None:

@@ -242,7 +242,11 @@ class AfterForward:
             yield
 
     def read(
-        self, older: OlderObjects, is_read: Callable[[torch.Tensor], bool], names: Collection[str] = ()
+        self,
+        older: OlderObjects,
+        is_read: Callable[[torch.Tensor], bool],
+        names: Collection[str] = (),
+        elsewhere: Sequence[str] = (),
     ) -> tuple[list[Any], list[str], BackwardOutcome]:
         """Reads what backward has changed.
 
@@ -250,6 +254,7 @@ class AfterForward:
             older: What is older than the trace, or than this backward.
             is_read: Tells whether backward reads the values of a tensor.
             names: The names that the code of hooks has, of attributes, variables and keys.
+            elsewhere: Of which generators of the process beside torch's it has drawn.
 
         Returns:
             The tensors and numbers that it puts somewhere, and where; and what it does with them. What these are is
@@ -259,7 +264,7 @@ class AfterForward:
             NotImplementedError: It changes what calls have not kept.
         """
         with PutBack(self._reader.seen.put_back_generators):
-            self._reader.seen.refuse_changed()
+            self._reader.seen.refuse_changed(elsewhere)
         older.forget()
         reader = _BackwardReader(self, older)
         stood_as = functools.partial(self._stood, reader, is_read)

@@ -35,7 +35,7 @@ _tables_of: weakref.WeakKeyDictionary[type, tuple[Table, ...]] = weakref.WeakKey
 
 def object_tables(value: object) -> list[Table]:
     """Returns the tables of an object that is no tensor, module or function; none if it is not walked."""
-    if _torch.generator.is_generator(value):
+    if isinstance(value, _GENERATOR) and _torch.generator.is_own_generator(value):
         return [Table("state")]
     cls = type(value)
     tables = _tables_of.get(cls)

@@ -17,6 +17,7 @@ from subclass_aot.call import refuse_without_memory
 from subclass_aot.descriptors import Number, OutputDescriptor, PutByBackward
 from subclass_aot.errors import MutationError
 from subclass_aot.flatten import FlattenPlan
+from subclass_aot.generators_elsewhere import drawn_elsewhere
 from subclass_aot.graph import Recorder
 from subclass_aot.meta import MetaTensor, Storage
 from subclass_aot.outcome import AfterForward, BackwardOutcome, OlderObjects
@@ -105,7 +106,8 @@ def read_put(
         leaves = [x for x in FlattenPlan.leaves_of(tensor) if isinstance(x, MetaTensor)]
         return any(is_backward(user) and user in recorder.nodes for x in leaves for user in recorder.node_of(x).users)
 
-    leaves, paths, left = after.read(older, is_read, names)
+    elsewhere = drawn_elsewhere(recorder.listeners.random_numbers.start.elsewhere)
+    leaves, paths, left = after.read(older, is_read, names, elsewhere)
     if not left.outcome.changes and not left.retained:
         return None
     reader = _Reader(inputs, after, recorder)

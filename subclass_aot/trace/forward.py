@@ -16,7 +16,7 @@ from subclass_aot.call import refuse_parallel_method
 from subclass_aot.descriptors import IntermediateBase, LookedAt, Number, OutputDescriptor, PlainOutput
 from subclass_aot.errors import OnlyInEagerModeError, TraceError
 from subclass_aot.flatten import FlattenPlan, walk
-from subclass_aot.generators_elsewhere import states_elsewhere
+from subclass_aot.generators_elsewhere import drawn_elsewhere
 from subclass_aot.graph import REPLACED, Look, Recorder, messages
 from subclass_aot.meta import Replaced, other_threads
 from subclass_aot.missing import missing_names
@@ -109,8 +109,8 @@ def run_forward(
         TraceError: A result depends on what is no input, and requires a gradient.
     """
     random_numbers = recorder.listeners.random_numbers
-    random_numbers.own.begin_forward(recorder)
-    seen = user.arguments.seen(call, inputs.seen, random_numbers.start.elsewhere or states_elsewhere())
+    random_numbers.in_forward = True
+    seen = user.arguments.seen(call, inputs.seen)
     before, hooks = torch.is_grad_enabled(), torch.utils.hooks.RemovableHandle.next_id
     recorder.graph.gradients_asked_for = []  # type: ignore[attr-defined]  # nodes of tensors: see `MetaTensor.grad`
     contexts = contexts_of(inputs.seen, (*inputs.plan.paths, *user.arguments.paths_of_views))
@@ -131,7 +131,7 @@ def run_forward(
         left = torch.get_default_dtype()
         if "arrays" in recorder.listeners:
             recorder.listeners.arrays.refuse_shared(recorder)
-        seen.refuse_changed(random_numbers.line_elsewhere)
+        seen.refuse_changed(drawn_elsewhere(random_numbers.start.elsewhere), random_numbers.line_elsewhere)
     grad_modes = before, torch.is_grad_enabled()
     asked_for = recorder.graph.gradients_asked_for  # type: ignore[attr-defined]
     del recorder.graph.gradients_asked_for  # type: ignore[attr-defined]  # what reads a `.grad` now is not the program
@@ -224,7 +224,7 @@ def _with_process(
         TraceError: A later call could not leave that behind, too.
     """
     random_numbers = recorder.listeners.random_numbers
-    results = [random_numbers.with_state(recorder, result) for result in results]
+    results = [random_numbers.with_state(recorder, x) if type(x) is torch.Tensor else x for x in results]
     state, keeps = random_numbers.end_forward(recorder)
     leaf = None
     if state is not None:

@@ -9,7 +9,7 @@ from subclass_aot import _torch
 from subclass_aot._stack import is_raised_by_user, user_line_of
 from subclass_aot.call import parallel_modules_are_refused, reads_are_refused
 from subclass_aot.errors import MutationError, SubclassAotError
-from subclass_aot.graph import Recorder, conversions, drawn_in_graph, messages
+from subclass_aot.graph import Recorder, conversions, messages
 from subclass_aot.jagged import JaggedAttention
 from subclass_aot.symbols import unbacked_sizes
 from subclass_aot.trace.autograd_graph import without_saved_tensor_hooks
@@ -33,8 +33,7 @@ def recording(plan: InputPlan, recorder: Recorder) -> Iterator[None]:
     try:
         with (
             _surroundings(plan, recorder),
-            recorder.listeners.random_numbers.kept(),
-            drawn_in_graph(recorder),
+            recorder.listeners.random_numbers.kept(recorder),
             recorder,
             _torch.autograd.force_view_tracking(True),
         ):

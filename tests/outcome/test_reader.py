@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from subclass_aot.errors import DataDependentError, MutationError, TraceError
-from subclass_aot.generators_elsewhere import states_elsewhere
+from subclass_aot.generators_elsewhere import drawn_elsewhere, states_elsewhere
 from subclass_aot.objects import Objects
 from subclass_aot.outcome import Outcome, read_outcome
 from subclass_aot.outcome.recipes import Given, Leaf, Literal, New, Tuple, Weak
@@ -28,9 +28,9 @@ def read(program: Callable[[Any], Any], value: Any, **options: Any) -> tuple[lis
     """Reads the outcome of a program that is called with a value."""
     seen = Objects(whole_modules=True)
     seen.root(value, "args", False)
-    seen.watch_generators(states_elsewhere())
+    before = states_elsewhere()
     result = program(value)
-    seen.refuse_changed()
+    seen.refuse_changed(drawn_elsewhere(before))
     return read_outcome(seen, result, **options)[:2]
 
 

@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,7 +21,6 @@ from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.graph.generators import Reason
 from subclass_aot.meta import MetaTensor
-from subclass_aot.put_back import PutBack
 
 if TYPE_CHECKING:  # which has what has this
     from subclass_aot.graph.recorder import Recorder
@@ -64,7 +61,6 @@ class OwnGenerators:
     def __init__(self, states: dict[bytes, Any], of_default: Callable[[Recorder, bytes], Any]) -> None:
         self._states = states
         self._of_default = weakref.WeakMethod(of_default)  # of who has this
-        self._forward: Recorder | None = None  # while it runs
         self._begun = 0
         self._reached: dict[int, _Reference] = {}
         self._read: set[int] = set()  # by an outcome, which makes another one at each call
@@ -73,20 +69,9 @@ class OwnGenerators:
         self._drawn: set[int] = set()
         self._left: list[tuple[_Reference, bytes]] = []
 
-    @contextmanager
-    def watched(self) -> Iterator[None]:
-        """Runs the block, and notes which generators the function makes; states may be traced tensors."""
-        self._forward, self._left = None, []
-        with (
-            PutBack(partial(setattr, self, "_forward", None)),  # where the function fails, too: a recorder holds this
-            _torch.generator.states_of_generators(_torch.generator.StateKernels(self._get, self._set)),
-            _torch.generator.made_generators(self._note_made),
-        ):
-            yield
-
-    def begin_forward(self, recorder: Recorder) -> None:
-        """Says that what the call reaches has its stand-ins: from here on only the program sets states."""
-        self._forward, self._read, self._unknown = recorder, set(), set()
+    def begin(self) -> None:
+        """Says that generators have their own states, when the function or its backward is traced."""
+        self._left = []
 
     def state_of(self, recorder: Recorder, generator: torch.Generator) -> Any:
         """Returns the traced state of a generator that is drawn from.
@@ -110,9 +95,7 @@ class OwnGenerators:
     def give(self, generator: torch.Generator, state: Any) -> None:
         """Registers a traced tensor as the state of a generator from here on."""
         self._begun += 1
-        mark = _torch.generator.state_of_no_seed(generator.get_state(), self._begun)
-        generator.set_state(mark)
-        self._states[_torch.generator.state_bytes(mark)] = state
+        self._states[_torch.generator.mark(generator, generator.get_state(), self._begun)] = state
 
     def end_forward(self) -> None:
         """Refuses draws from a generator that is still there, and that later calls would not find.
@@ -127,7 +110,6 @@ class OwnGenerators:
         self._left = [
             (reference, _torch.generator.state_bytes(g.get_state())) for reference, g in alive if g is not None
         ]
-        self._forward = None
 
     def end_backward(self) -> None:
         """Refuses what leaves a generator in another state while gradients are computed.
@@ -155,7 +137,8 @@ class OwnGenerators:
         for where in kept():
             raise _ELSEWHERE.error(_DRAWS, where)
 
-    def _note_made(self, generator: torch.Generator) -> None:
+    def note_made(self, generator: torch.Generator) -> None:
+        """Notes that the function has made a generator."""
         address = _torch.generator.address_of_generator(generator)
         self._made[address] = _torch.generator.reference_to(generator), user_line()
         self._drawn.discard(address)  # that was another one, which is gone
@@ -180,17 +163,17 @@ class OwnGenerators:
             known = self._states[now] = recorder.lift(state)
         return known
 
-    def _get(self, generator: torch.Generator) -> torch.Tensor:
-        if self._forward is None:
-            return generator.get_state()
+    def read(self, recorder: Recorder, generator: torch.Generator) -> torch.Tensor:
+        """Returns the state of a generator while the function runs; the traced one, if there is one."""
         self._read.add(_torch.generator.address_of_generator(generator))
-        state = self._known(self._forward, generator)
+        state = self._known(recorder, generator)
         if state is None:  # it may yet get a traced one; if not, that is refused when the function is over
             self._unknown.add(_torch.generator.address_of_generator(generator))
             return generator.get_state()
         return state  # type: ignore[no-any-return]
 
-    def _set(self, generator: torch.Generator, state: torch.Tensor) -> None:
+    def put(self, generator: torch.Generator, state: torch.Tensor) -> None:
+        """Sets the state of a generator; what has a traced one is reached by the call."""
         if isinstance(state, MetaTensor):
             self._unknown.discard(_torch.generator.address_of_generator(generator))
             self._reached[_torch.generator.address_of_generator(generator)] = _torch.generator.reference_to(generator)

@@ -12,7 +12,7 @@ repeats a draw is a copy of it. Where it sets a seed, see Note [States as values
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -21,9 +21,9 @@ import torch
 from torch import fx
 
 from subclass_aot import _torch
-from subclass_aot.generators_elsewhere import put_back_elsewhere
+from subclass_aot.generators_elsewhere import drawn_elsewhere, put_back_elsewhere
 from subclass_aot.graph.drawn import GENERATOR_STATE, drawn
-from subclass_aot.graph.draws_elsewhere import DRAW_ELSEWHERE
+from subclass_aot.graph.draws_elsewhere import DRAW_ELSEWHERE, stand_ins_elsewhere
 from subclass_aot.graph.generators import Reason, States, generators
 from subclass_aot.graph.listeners.listener import GraphListener
 from subclass_aot.graph.listeners.own_generators import OwnGenerators
@@ -63,7 +63,7 @@ class RandomNumbers(GraphListener):
 
     Attributes:
         start: The states of the generators when the block was entered: what the call draws from.
-        own: The generators that the program has of its own.
+        in_forward: Whether the function runs: what the call reaches has its stand-ins, and the program sets states.
         line_elsewhere: Where the program draws by Python or numpy what no graph can draw.
     """
 
@@ -74,34 +74,55 @@ class RandomNumbers(GraphListener):
 
     def __init__(self) -> None:
         self.start = States(torch.empty(0), [])
+        self.in_forward = False
         self.line_elsewhere = ""
-        self._is_on = False
-        self._before = torch.empty(0)
+        self._recorder: Recorder | None = None  # within a block
         self._begun = 0
         self._at = self._live = self._start = b""  # expected; where what is drawn as it comes goes on; where it began
         self._nodes: dict[bytes, fx.Node] = {}  # what was drawn as it came, by the state before
         self._states: dict[bytes, Any] = {}  # what stands for a state behind a seed, or of a generator of its own
-        self.own = OwnGenerators(self._states, self._of_default)
+        self._own: OwnGenerators | None = None
+
+    @property
+    def own(self) -> OwnGenerators:
+        """The generators that the program has of its own; most have none."""
+        if self._own is None:
+            self._own = OwnGenerators(self._states, self._of_default)
+        return self._own
 
     @contextmanager
-    def kept(self) -> Iterator[None]:
-        """Runs the block, in which each draw moves the generator on, and restores the generator after it."""
+    def kept(self, recorder: Recorder) -> Iterator[None]:
+        """Runs the block, in which each draw moves the generator on, and restores the generators after it.
+
+        Args:
+            recorder: What has this listener.
+        """
         self.start = generators(elsewhere=True)
-        self._before = before = self.start.cpu
-        self._is_on = True
-        self._go_on_elsewhere()
-        self._start = self._live
-        calls = _torch.generator.calls_of_generator(
-            seed=lambda function: _refuse_chance, get_rng_state=self._getting, set_rng_state=self._setting
-        )
-        with (
-            PutBack(partial(setattr, self, "_is_on", False)),
-            PutBack(partial(_set, before)),
-            PutBack(partial(put_back_elsewhere, self.start.elsewhere)),
-            calls,
-            self.own.watched(),
-        ):
+        asked = _torch.generator.of_thread.asked
+        stand_ins = [*_torch.generator.STAND_INS, *stand_ins_elsewhere()]
+        replaced = [(there, {name: there[name] for name in new}) for there, new in stand_ins]
+        with PutBack(partial(self._end, list(asked), replaced)):
+            self._recorder = recorder
+            self._go_on_elsewhere()
+            self._start = self._live
+            if self._own is not None:
+                self._own.begin()
+            asked.append(self)
+            for there, new in stand_ins:
+                there.update(new)
             yield
+
+    def _end(
+        self, asked: list[_torch.generator.OfTrace], replaced: list[tuple[dict[str, Any], dict[str, Any]]]
+    ) -> None:
+        """Puts back what `kept` has replaced."""
+        for there, own in replaced:
+            there.update(own)
+        _torch.generator.of_thread.asked[:] = asked
+        torch.default_generator.set_state(self.start.cpu)
+        if drawn_elsewhere(self.start.elsewhere):
+            put_back_elsewhere(self.start.elsewhere)
+        self._recorder, self.in_forward = None, False
 
     def wants(self, func: _torch.operators.Operator) -> bool:
         return super().wants(func) and func is not DRAW_ELSEWHERE
@@ -117,7 +138,7 @@ class RandomNumbers(GraphListener):
         kwargs: dict[str, Any],
         result: Any,
     ) -> bool:
-        if not self._is_on or not effects_of(func).draws(args, kwargs):
+        if self._recorder is None or not effects_of(func).draws(args, kwargs):
             return False
         generator = _generator_in(args, kwargs)
         if generator is not None:
@@ -144,7 +165,7 @@ class RandomNumbers(GraphListener):
 
     def draws_from_state(self, recorder: Recorder, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
         """Returns whether what is drawn now comes from a state in the graph, and so is what eager mode draws."""
-        if not self._is_on:
+        if self._recorder is None:
             return False
         generator = _generator_in(args, kwargs)
         own = generator is not None and not _torch.generator.is_default_generator(generator)
@@ -159,7 +180,7 @@ class RandomNumbers(GraphListener):
         kwargs: dict[str, Any],
         result: object,
     ) -> None:
-        if self._is_on and effects_of(func).draws(args, kwargs):
+        if self._recorder is not None and effects_of(func).draws(args, kwargs):
             self._nodes[self._at] = node
             self._at = self._live = _advanced()
 
@@ -170,11 +191,16 @@ class RandomNumbers(GraphListener):
             What stands for the state that it leaves, if that does not follow from such draws; and whether it draws, and
             puts back the state that there was before.
         """
-        self.own.end_forward()
-        at = self._found(recorder)
-        state, keeps = self._states.get(at), at == self._start != self._live
-        if state is None and not keeps and at != self._live:
-            state = self._value_at(recorder, at)
+        if self._own is not None:
+            self._own.end_forward()
+        state, keeps = None, False
+        now = _torch.generator.state_bytes(torch.default_generator.get_state())
+        if now != self._at or self._nodes or self._states:
+            at = self._found(recorder)
+            state, keeps = self._states.get(at), at == self._start != self._live
+            if state is None and not keeps and at != self._live:
+                state = self._value_at(recorder, at)
+        self.in_forward = False
         self._go_on_elsewhere()
         return state, keeps
 
@@ -184,9 +210,10 @@ class RandomNumbers(GraphListener):
         Raises:
             TraceError: It does.
         """
-        if not self._is_on:
+        if self._recorder is None:
             return
-        self.own.end_backward()
+        if self._own is not None:
+            self._own.end_backward()
         if self._found(recorder) != self._live:
             raise _IN_BACKWARD.error(_SETS, "in a hook, or in the backward of an autograd.Function")
 
@@ -206,28 +233,45 @@ class RandomNumbers(GraphListener):
         of_default = self._of_default(recorder, at, is_last=True)
         return result if of_default is None else of_default
 
-    def _getting(self, get: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
-        """Makes what gives the state: behind a seed a traced tensor, since it is a value in the graph."""
+    def is_recording(self) -> bool:
+        on = any(mode is self._recorder for mode in _torch.dispatch.dispatch_modes())
+        if not on or self._recorder is None or self._recorder.phase != "forward":
+            return False
+        return self._recorder.listeners.looks is not None
 
-        def get_rng_state() -> torch.Tensor:
-            known = self._states.get(_torch.generator.state_bytes(_state()))
-            return get() if known is None else known.clone()
+    def refuse_chance(self) -> NoReturn:
+        """Refuses a seed by chance.
 
-        return get_rng_state
-
-    def _setting(self, put: Callable[[torch.Tensor], None]) -> Callable[[torch.Tensor], None]:
-        """Returns a function that sets the state.
-
-        The generator cannot have a traced one, so another takes its place.
+        Raises:
+            TraceError: Always.
         """
+        raise _SEED_BY_CHANCE.error(_SETS)
 
-        def set_rng_state(new_state: torch.Tensor) -> None:
-            if not isinstance(new_state, MetaTensor) or new_state.shape != self._before.shape:
-                return put(new_state)
-            self._go_on_elsewhere(live=self._live)
-            self._states[self._at] = new_state.detach().clone()  # as it is now: it may be written
+    def get_state(self) -> torch.Tensor:
+        """Returns the state: behind a seed a traced tensor, since it is a value in the graph."""
+        state = torch.default_generator.get_state()
+        known = self._states.get(_torch.generator.state_bytes(state))
+        return state if known is None else known.clone()
 
-        return set_rng_state
+    def set_state(self, state: torch.Tensor) -> None:
+        """Sets the state. The generator cannot have a traced one, so another takes its place."""
+        if not isinstance(state, MetaTensor) or state.shape != self.start.cpu.shape:
+            torch.default_generator.set_state(state)
+            return
+        self._go_on_elsewhere(live=self._live)
+        self._states[self._at] = state.detach().clone()  # as it is now: it may be written
+
+    def state_of(self, generator: torch.Generator) -> torch.Tensor:
+        """Returns the state of a generator of the program's; while the function runs, the traced one."""
+        if self._recorder is None or not self.in_forward:
+            return generator.get_state()
+        return self.own.read(self._recorder, generator)
+
+    def set_state_of(self, generator: torch.Generator, state: torch.Tensor) -> None:
+        self.own.put(generator, state)
+
+    def note_made(self, generator: torch.Generator) -> None:
+        self.own.note_made(generator)
 
     def _go_on_elsewhere(self, live: bytes | None = None) -> None:
         """Gives the generator a state that no seed has, and no draw before.
@@ -236,8 +280,7 @@ class RandomNumbers(GraphListener):
             live: Where what is drawn as it comes goes on; there, if left out.
         """
         self._begun += 1
-        _set(_torch.generator.state_of_no_seed(self._before, self._begun))
-        self._at = _torch.generator.state_bytes(_state())
+        self._at = _torch.generator.mark(torch.default_generator, self.start.cpu, self._begun)
         self._live = self._at if live is None else live
 
     def _found(self, recorder: Recorder) -> bytes:
@@ -246,7 +289,7 @@ class RandomNumbers(GraphListener):
         Raises:
             TraceError: It is nowhere that is known.
         """
-        state = _state()
+        state = torch.default_generator.get_state()
         now = _torch.generator.state_bytes(state)
         known = self._states.get(now)
         if (
@@ -281,7 +324,7 @@ class RandomNumbers(GraphListener):
         if at != self._live:
             return None
         node = recorder.create("call_function", GENERATOR_STATE, (), "generator_state")
-        return recorder.new_leaf(Spec.of(self._before), node)
+        return recorder.new_leaf(Spec.of(self.start.cpu), node)
 
     def _value_at(self, recorder: Recorder, at: bytes, is_last: bool = False) -> MetaTensor:
         """Returns the traced tensor for the state that the generator had before one of several draws in a row.
@@ -299,7 +342,7 @@ class RandomNumbers(GraphListener):
             raise _OTHER_DRAW.error(_SETS)
         with recorder.graph.inserting_before(earlier):
             node = recorder.create("call_function", GENERATOR_STATE, (), "generator_state")
-        leaf = recorder.new_leaf(Spec.of(self._before), node)
+        leaf = recorder.new_leaf(Spec.of(self.start.cpu), node)
         node.meta["partitioner_tag"] = earlier.meta["partitioner_tag"]
         return leaf
 
@@ -331,23 +374,11 @@ def _generator_in(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch.Gen
     return next((a for a in (*args, *kwargs.values()) if isinstance(a, torch.Generator)), None)
 
 
-def _state() -> torch.Tensor:
-    return torch.default_generator.get_state()  # which no mode sees
-
-
-def _set(state: torch.Tensor) -> None:
-    torch.default_generator.set_state(state)
-
-
 def _advanced() -> bytes:
     """Moves the generator on by a draw, and gives the state behind it."""
     with _torch.dispatch.disable_current_modes():
         torch.empty(1, device="cpu", dtype=torch.float32).uniform_()
         return _torch.generator.state_bytes(torch.default_generator.get_state())
-
-
-def _refuse_chance() -> NoReturn:
-    raise _SEED_BY_CHANCE.error(_SETS)
 
 
 def _repeat(

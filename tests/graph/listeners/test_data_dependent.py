@@ -69,7 +69,7 @@ def test_a_look_after_a_backward_that_repeats_a_draw() -> None:
         looks.start({x.meta_tag: value}, generators())
         return x, bool((x + torch.rand(3)).sum() > 0)
 
-    with recorder.listeners.random_numbers.kept():
+    with recorder.listeners.random_numbers.kept(recorder):
         state = torch.get_rng_state()
         _, (x, answer) = recorded(asks, recorder=recorder)
         torch.set_rng_state(state)

@@ -15,13 +15,12 @@ from subclass_aot._torch import generator as generator_of
 from subclass_aot._torch.dispatch import PassOn
 from subclass_aot.errors import TraceError
 from subclass_aot.graph.drawn import GENERATOR_STATE
-from subclass_aot.graph.listeners import rng
 from tests.graph.recording import finished, gone_backward, raw, recorded
 
 
 def test_a_draw_in_backward_from_the_same_state_is_a_copy() -> None:
     forward, _ = recorded(torch.sin)
-    with forward.listeners.random_numbers.kept():
+    with forward.listeners.random_numbers.kept(forward):
         state = torch.get_rng_state()
         with forward:
             torch.rand(3)
@@ -36,7 +35,7 @@ def test_a_draw_in_backward_from_the_same_state_is_a_copy() -> None:
 
 def test_a_draw_into_a_tensor_is_repeated_by_a_write() -> None:
     forward, _ = recorded(torch.sin)
-    with forward.listeners.random_numbers.kept():
+    with forward.listeners.random_numbers.kept(forward):
         state = torch.get_rng_state()
         with forward:
             torch.zeros(3).uniform_()
@@ -48,7 +47,7 @@ def test_a_draw_into_a_tensor_is_repeated_by_a_write() -> None:
 def test_another_draw_from_the_same_state_draws_from_its_value() -> None:
     """Other operators, other bounds: what tensors it is given may be computed again in backward."""
     forward, _ = recorded(torch.sin)
-    with forward.listeners.random_numbers.kept():
+    with forward.listeners.random_numbers.kept(forward):
         state = torch.get_rng_state()
         with forward:
             torch.randint(0, 5, (3,))
@@ -66,7 +65,7 @@ def test_another_draw_from_the_same_state_draws_from_its_value() -> None:
 
 def test_a_draw_of_given_tensors_is_repeated_in_forward_for_the_same_tensors() -> None:
     forward, _ = recorded(torch.sin)
-    with forward.listeners.random_numbers.kept():
+    with forward.listeners.random_numbers.kept(forward):
         state = torch.get_rng_state()
         with forward:
             p, q = torch.ones(3), torch.ones(3)
@@ -79,7 +78,7 @@ def test_a_draw_of_given_tensors_is_repeated_in_forward_for_the_same_tensors() -
 def test_the_generator_is_as_it_was() -> None:
     state = torch.get_rng_state()
     forward, _ = recorded(torch.sin)
-    with forward.listeners.random_numbers.kept():
+    with forward.listeners.random_numbers.kept(forward):
         with forward:
             torch.rand(3)
         assert not torch.get_rng_state().equal(state) and torch.initial_seed() == 0
@@ -94,7 +93,7 @@ def test_draws_behind_a_seed_are_a_chain_of_states() -> None:
     """The seed that is set already is seen, too, and what is drawn as it comes goes on where it was."""
     forward, _ = recorded(torch.sin)
     numbers = forward.listeners.random_numbers
-    with numbers.kept(), forward:
+    with numbers.kept(forward), forward:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             torch.rand(2)
@@ -121,7 +120,7 @@ def test_draws_behind_a_seed_are_a_chain_of_states() -> None:
 def test_what_is_left_at_the_end(then: str) -> None:
     forward, _ = recorded(torch.sin)
     numbers = forward.listeners.random_numbers
-    with numbers.kept(), forward:
+    with numbers.kept(forward), forward:
         start = torch.get_rng_state()
         torch.rand(2)
         middle = torch.get_rng_state()
@@ -148,7 +147,7 @@ def test_a_state_that_is_a_traced_tensor() -> None:
         return torch.get_rng_state()
 
     recorder, _ = recorded(torch.sin)
-    with recorder.listeners.random_numbers.kept():
+    with recorder.listeners.random_numbers.kept(recorder):
         _, after = recorded(program, Spec.of(torch.ones(3)), state, recorder=recorder)
     assert isinstance(after, MetaTensor)
     names = [n for n in raw(recorder) if "getitem" not in n]
@@ -157,7 +156,7 @@ def test_a_state_that_is_a_traced_tensor() -> None:
 
 def test_the_default_generator_may_be_named() -> None:
     forward, _ = recorded(torch.sin)
-    with forward.listeners.random_numbers.kept(), forward:
+    with forward.listeners.random_numbers.kept(forward), forward:
         torch.rand(3, generator=torch.default_generator)
     (node,) = [n for n in forward.in_order() if n.name == "rand"]
     assert node.kwargs["generator"] is None
@@ -195,14 +194,14 @@ def test_other_states_are_refused(sets: Any, what: str) -> None:
     seed = torch.random.seed
     forward, _ = recorded(torch.sin)
     refused = pytest.raises(TraceError, match=rf"(?s)sets the state of the generator.*{what}.*Instead:")
-    with forward.listeners.random_numbers.kept(), forward, refused:
+    with forward.listeners.random_numbers.kept(forward), forward, refused:
         sets()
     assert torch.seed is torch.random.seed is seed
 
 
 def test_a_draw_on_another_device_behind_a_seed_is_refused() -> None:
     forward, (x) = recorded(torch.sin, Spec.of(torch.empty(3, device="meta")))
-    with forward.listeners.random_numbers.kept(), forward:
+    with forward.listeners.random_numbers.kept(forward), forward:
         torch.manual_seed(1)
         with pytest.raises(TraceError, match="draws on meta"):
             torch.rand_like(x)
@@ -211,7 +210,7 @@ def test_a_draw_on_another_device_behind_a_seed_is_refused() -> None:
 def test_a_state_that_backward_leaves_is_refused() -> None:
     forward, _ = recorded(torch.sin)
     numbers = forward.listeners.random_numbers
-    with numbers.kept():
+    with numbers.kept(forward):
         fork, _ = gone_backward(forward, lambda tangent: torch.rand_like(tangent))
         numbers.end_backward(fork)
         fork, _ = gone_backward(forward, lambda tangent: (torch.manual_seed(3), torch.rand_like(tangent)))
@@ -222,7 +221,7 @@ def test_a_state_that_backward_leaves_is_refused() -> None:
 def test_a_result_that_is_a_state_is_one_of_the_call() -> None:
     forward, _ = recorded(torch.sin)
     numbers = forward.listeners.random_numbers
-    with numbers.kept(), forward:
+    with numbers.kept(forward), forward:
         state = torch.get_rng_state()
         torch.rand(3)
         for each in (state, torch.get_rng_state()):
@@ -235,7 +234,7 @@ def test_a_result_that_is_a_state_is_one_of_the_call() -> None:
 
 def test_another_thread_may_draw_meanwhile() -> None:
     forward, _ = recorded(torch.sin)
-    with forward.listeners.random_numbers.kept(), forward:
+    with forward.listeners.random_numbers.kept(forward), forward:
         torch.rand(3)
         thread = threading.Thread(target=lambda: torch.rand(2000))
         thread.start()
@@ -256,7 +255,7 @@ def test_backwards_that_seed_know_nothing_of_each_other() -> None:
         return torch.rand_like(tangent)
 
     forward, _ = recorded(torch.sin)
-    with forward.listeners.random_numbers.kept():
+    with forward.listeners.random_numbers.kept(forward):
         first, second = gone_backward(forward, draws_twice), gone_backward(forward, draws_twice)
     drawn = "drawn__aten__rand_like__default"
     for made in (first, second):
@@ -280,8 +279,8 @@ def test_no_mode_sees_states() -> None:
 
     before = torch.get_rng_state()
     with Sees(), SeesOperators(), FakeTensorMode():
-        state = rng._state()
-        rng._set(state)
+        state = torch.default_generator.get_state()
+        torch.default_generator.set_state(state)
     assert type(state) is torch.Tensor and bool((state == before).all())
 
 
@@ -290,13 +289,15 @@ def test_a_state_of_no_seed_stays_one(draws: int) -> None:
     generator = torch.Generator().manual_seed(5)
     torch.empty(draws).random_(generator=generator)
     before = generator.get_state()
-    made = [generator_of.state_of_no_seed(before, i) for i in range(3)]
-    inner = [generator_of.state_of_no_seed(made[0], i) for i in range(3)]
-    for state in (*made, *inner):
+
+    def marked(state: torch.Tensor, number: int) -> torch.Tensor:
         other = torch.Generator()
-        other.set_state(state)
-        assert other.initial_seed() == 5
-        assert generator_of.state_bytes(other.get_state()) == generator_of.state_bytes(state)
+        marks = generator_of.mark(other, state, number)
+        assert other.initial_seed() == 5 and generator_of.state_bytes(other.get_state()) == marks
+        return other.get_state()
+
+    made = [marked(before, i) for i in range(3)]
+    inner = [marked(made[0], i) for i in range(3)]
     for drawn in (0, 1, 700):
         states = set()
         for state in (before, *made, *inner):
