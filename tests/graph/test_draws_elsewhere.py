@@ -271,6 +271,27 @@ def test_second_derivatives_draw_the_same() -> None:
     assert found[0] == found[1]
 
 
+def test_draws_between_a_call_and_a_backward_of_another_kind() -> None:
+    """That backward is traced when it comes, and what was drawn since the call is no draw of its own."""
+    box = types.SimpleNamespace(seen=None)
+
+    def function(x: Any) -> Any:
+        y = x * 2
+        y.register_hook(lambda gradient: vars(box).update(seen=gradient))
+        return y * 4
+
+    compiled, x = aot_compile(function), torch.ones(2, requires_grad=True)
+    result = compiled(x)
+    begin()
+    expected = random.random(), np.random.rand()
+    begin()
+    random.random()
+    state = random.getstate()
+    result.backward(TwoTensor(torch.ones(2), torch.ones(2) * 2))
+    assert random.getstate() == state and expected[1] == np.random.rand()
+    assert isinstance(box.seen, TwoTensor) and isinstance(x.grad, TwoTensor)
+
+
 def test_a_callable_compiler_gets_no_such_draw() -> None:
     targets: list[Any] = []
 

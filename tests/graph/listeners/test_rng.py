@@ -199,6 +199,48 @@ def test_other_states_are_refused(sets: Any, what: str) -> None:
     assert torch.seed is torch.random.seed is seed
 
 
+def test_what_a_program_keeps_of_functions_is_torchs_when_the_trace_is_over() -> None:
+    names = ["seed", "get_rng_state", "set_rng_state", "Generator"]
+    before, state = [getattr(torch, name) for name in names], torch.get_rng_state()
+    forward, _ = recorded(torch.sin)
+    with forward.listeners.random_numbers.kept(forward):
+        held: list[Any] = [getattr(torch, name) for name in names]
+    assert [getattr(torch, name) for name in names] == before and held[:3] != before[:3]
+    seed, get, put, make = held
+    assert seed() == torch.initial_seed() and not get().equal(state)
+    put(state)
+    assert torch.get_rng_state().equal(state) and type(make()) is before[3]
+
+
+def test_a_trace_in_a_trace_has_states_of_its_own() -> None:
+    outer, _ = recorded(torch.sin)
+    inner, _ = recorded(torch.sin)
+    numbers = outer.listeners.random_numbers
+    with numbers.kept(outer), outer:
+        torch.rand(2)
+        state = torch.get_rng_state()
+        with inner.listeners.random_numbers.kept(inner), inner:
+            begun = torch.get_rng_state()
+            torch.manual_seed(3)
+            torch.rand(2)
+            assert type(torch.get_rng_state()) is MetaTensor
+        again = torch.get_rng_state()
+        torch.rand(2)
+        assert numbers.end_forward(outer) == (None, False)
+    assert again.equal(state) and not begun.equal(state)
+    assert raw(outer) == ["sin", "rand", "rand_1"] and "drawn__aten__rand__default" in raw(inner)
+
+
+def test_most_traces_know_no_generators_of_a_program() -> None:
+    forward, _ = recorded(torch.sin)
+    numbers = forward.listeners.random_numbers
+    with numbers.kept(forward), forward:
+        torch.rand(2)
+        assert numbers.end_forward(forward) == (None, False) and numbers._own is None
+        torch.Generator()
+        assert numbers._own is not None
+
+
 def test_a_draw_on_another_device_behind_a_seed_is_refused() -> None:
     forward, (x) = recorded(torch.sin, Spec.of(torch.empty(3, device="meta")))
     with forward.listeners.random_numbers.kept(forward), forward:
