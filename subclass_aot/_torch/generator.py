@@ -112,16 +112,13 @@ def address_of_generator(generator: torch.Generator) -> int:
 
 
 class OfTrace(Protocol):
-    """What is asked in a trace where its program has to do with random numbers.
-
-    Attributes:
-        line_elsewhere: Where the program draws by Python or numpy what no graph can draw.
-    """
-
-    line_elsewhere: str
+    """What is asked in a trace where its program has to do with random numbers."""
 
     def is_recording(self) -> bool:
         """Returns whether the program runs that is traced, and may read values."""
+
+    def note_line(self) -> None:
+        """Notes the line at which the program draws by Python or numpy what no graph can draw."""
 
     def refuse_chance(self) -> NoReturn:
         """Refuses a seed by chance."""

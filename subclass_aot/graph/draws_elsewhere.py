@@ -156,7 +156,7 @@ def _call_as_it_is(method: str, *args: Any, **kwargs: Any) -> Any:
     """Stands for a function that no graph can call: draws, and notes the line."""
     trace = _torch.generator.trace_in_this_thread()
     if trace is not None:
-        trace.line_elsewhere = user_line()
+        trace.note_line()
     return _original(method)(*args, **kwargs)
 
 

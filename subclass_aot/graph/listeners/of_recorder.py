@@ -17,6 +17,7 @@ from subclass_aot.graph.listeners.listener import GraphListener
 from subclass_aot.graph.listeners.lost_gradients import LostGradients
 from subclass_aot.graph.listeners.mutated_views import MutatedViews
 from subclass_aot.graph.listeners.mutation_log import MutationLog
+from subclass_aot.graph.listeners.own_generators import OwnGenerators
 from subclass_aot.graph.listeners.places import Places
 from subclass_aot.graph.listeners.real_tensors import RealTensors
 from subclass_aot.graph.listeners.rng import RandomNumbers
@@ -51,6 +52,7 @@ class Listeners:
     places: Places
     lazy_views: LazyViews
     random_numbers: RandomNumbers
+    own_generators: OwnGenerators
     data_dependent: DataDependent
     real_tensors: RealTensors
     stack_traces: StackTraces

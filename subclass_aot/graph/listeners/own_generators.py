@@ -11,8 +11,7 @@ program has set it back, or has given it to another generator. What it really ha
 from __future__ import annotations
 
 import gc
-import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,6 +19,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.graph.generators import Reason
+from subclass_aot.graph.listeners.listener import GraphListener
 from subclass_aot.meta import MetaTensor
 
 if TYPE_CHECKING:  # which has what has this
@@ -50,17 +50,18 @@ _MOST = 1 << 32
 """Larger seeds are taken for those of `Generator.seed()`, which takes 53 bits by chance; no mode sees that call."""
 
 
-class OwnGenerators:
-    """The traced states of generators.
+class OwnGenerators(GraphListener):
+    """Knows the traced states of generators.
 
-    Args:
-        states: By the bytes that a generator has, what stands for them in the graph.
-        of_default: Makes what stands for such bytes, if the generator has them that draws by default.
+    Attributes:
+        states: By the bytes that a generator has, what stands for them in the graph: of these generators, and of the
+            default one behind a seed.
     """
 
-    def __init__(self, states: dict[bytes, Any], of_default: Callable[[Recorder, bytes], Any]) -> None:
-        self._states = states
-        self._of_default = weakref.WeakMethod(of_default)  # of who has this
+    is_shared = True
+
+    def __init__(self) -> None:
+        self.states: dict[bytes, Any] = {}
         self._begun = 0
         self._reached: dict[int, _Reference] = {}
         self._read: set[int] = set()  # by an outcome, which makes another one at each call
@@ -68,6 +69,9 @@ class OwnGenerators:
         self._made: dict[int, tuple[_Reference, str]] = {}  # by the function, and where
         self._drawn: set[int] = set()
         self._left: list[tuple[_Reference, bytes]] = []
+
+    def collections(self) -> list[Collection[Any]]:
+        return [self.states.values()]
 
     def begin(self) -> None:
         """Says that generators have their own states, when the function or its backward is traced."""
@@ -95,7 +99,7 @@ class OwnGenerators:
     def give(self, generator: torch.Generator, state: Any) -> None:
         """Registers a traced tensor as the state of a generator from here on."""
         self._begun += 1
-        self._states[_torch.generator.mark(generator, generator.get_state(), self._begun)] = state
+        self.states[_torch.generator.mark(generator, generator.get_state(), self._begun)] = state
 
     def end_forward(self) -> None:
         """Refuses draws from a generator that is still there, and that later calls would not find.
@@ -147,12 +151,11 @@ class OwnGenerators:
         """Returns the traced state of a generator; that of a seed is a constant. None if there is none."""
         state = generator.get_state()
         now = _torch.generator.state_bytes(state)
-        known = self._states.get(now)
+        known = self.states.get(now)
         if known is not None and known.meta_tag in recorder.nodes:
             return known
         seed = generator.initial_seed()
-        make = self._of_default()
-        of_default = None if make is None else make(recorder, now)
+        of_default = recorder.listeners.random_numbers.of_default(recorder, now)
         if of_default is not None:
             self.give(generator, of_default)
             return of_default
@@ -160,7 +163,7 @@ class OwnGenerators:
         if by_chance or _torch.generator.state_bytes(_torch.generator.state_of_seed(seed)) != now:
             return None
         with _torch.dispatch.disable_current_modes():
-            known = self._states[now] = recorder.lift(state)
+            known = self.states[now] = recorder.lift(state)
         return known
 
     def read(self, recorder: Recorder, generator: torch.Generator) -> torch.Tensor:

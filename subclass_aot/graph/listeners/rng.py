@@ -12,10 +12,10 @@ repeats a draw is a copy of it. Where it sets a seed, see Note [States as values
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
@@ -26,15 +26,13 @@ from subclass_aot.graph.drawn import GENERATOR_STATE, drawn
 from subclass_aot.graph.draws_elsewhere import DRAW_ELSEWHERE, stand_ins_elsewhere
 from subclass_aot.graph.generators import Reason, States, generators
 from subclass_aot.graph.listeners.listener import GraphListener
-from subclass_aot.graph.listeners.own_generators import OwnGenerators
+from subclass_aot.graph.listeners.state_calls import SETS, StateCalls
 from subclass_aot.meta import MetaTensor, Spec, new_leaf
 from subclass_aot.operators import argument_at, effects_of
 from subclass_aot.put_back import PutBack
 
 if TYPE_CHECKING:  # which has this listener
     from subclass_aot.graph.recorder import Recorder
-
-_SETS = "sets the state of the generator of random numbers, and"
 
 _UNKNOWN = Reason(
     "it is none that the function has had, nor one of a seed",
@@ -52,10 +50,6 @@ _DEVICE = Reason(
     "draws on {device}",
     "draw on the CPU, as in torch.rand(...).to({device!r}), or outside, and pass the random numbers.",
 )
-_SEED_BY_CHANCE = Reason(
-    "takes a seed by chance (torch.seed())",
-    "call it outside the compiled function.",
-)
 
 
 class RandomNumbers(GraphListener):
@@ -67,8 +61,6 @@ class RandomNumbers(GraphListener):
         line_elsewhere: Where the program draws by Python or numpy what no graph can draw.
     """
 
-    # More than ten attributes: three places among the draws, what was drawn and set by these, and others' generators.
-
     is_of_every_program = True
     effects = ("random",)
 
@@ -76,19 +68,10 @@ class RandomNumbers(GraphListener):
         self.start = States(torch.empty(0), [])
         self.in_forward = False
         self.line_elsewhere = ""
-        self._recorder: Recorder | None = None  # within a block
+        self._is_on = False
         self._begun = 0
         self._at = self._live = self._start = b""  # expected; where what is drawn as it comes goes on; where it began
         self._nodes: dict[bytes, fx.Node] = {}  # what was drawn as it came, by the state before
-        self._states: dict[bytes, Any] = {}  # what stands for a state behind a seed, or of a generator of its own
-        self._own: OwnGenerators | None = None
-
-    @property
-    def own(self) -> OwnGenerators:
-        """The generators that the program has of its own; most have none."""
-        if self._own is None:
-            self._own = OwnGenerators(self._states, self._of_default)
-        return self._own
 
     @contextmanager
     def kept(self, recorder: Recorder) -> Iterator[None]:
@@ -102,12 +85,12 @@ class RandomNumbers(GraphListener):
         stand_ins = [*_torch.generator.STAND_INS, *stand_ins_elsewhere()]
         replaced = [(there, {name: there[name] for name in new}) for there, new in stand_ins]
         with PutBack(partial(self._end, list(asked), replaced)):
-            self._recorder = recorder
+            self._is_on = True
             self._go_on_elsewhere()
             self._start = self._live
-            if self._own is not None:
-                self._own.begin()
-            asked.append(self)
+            if "own_generators" in recorder.listeners:
+                recorder.listeners.own_generators.begin()
+            asked.append(StateCalls(recorder))
             for there, new in stand_ins:
                 there.update(new)
             yield
@@ -122,13 +105,7 @@ class RandomNumbers(GraphListener):
         torch.default_generator.set_state(self.start.cpu)
         if drawn_elsewhere(self.start.elsewhere):
             put_back_elsewhere(self.start.elsewhere)
-        self._recorder, self.in_forward = None, False
-
-    def wants(self, func: _torch.operators.Operator) -> bool:
-        return super().wants(func) and func is not DRAW_ELSEWHERE
-
-    def collections(self) -> list[Collection[Any]]:
-        return [self._states.values()]
+        self._is_on = self.in_forward = False
 
     def on_operator(
         self,
@@ -138,7 +115,7 @@ class RandomNumbers(GraphListener):
         kwargs: dict[str, Any],
         result: Any,
     ) -> bool:
-        if self._recorder is None or not effects_of(func).draws(args, kwargs):
+        if not self._is_drawn(func, args, kwargs):
             return False
         generator = _generator_in(args, kwargs)
         if generator is not None:
@@ -147,29 +124,31 @@ class RandomNumbers(GraphListener):
             if _torch.generator.is_default_generator(generator):
                 recorder.on_operator(func, args, kwargs, result)
             else:
-                state = self.own.state_of(recorder, generator)
-                self.own.give(generator, _draw_from(recorder, state, func, args, kwargs, result))
+                own = recorder.listeners.own_generators
+                state = own.state_of(recorder, generator)
+                own.give(generator, _draw_from(recorder, state, func, args, kwargs, result))
             return True
         self._at = self._found(recorder)
-        state = self._states.get(self._at)
+        state = _states(recorder).get(self._at)
         if state is not None:
-            self._go_on(_draw_from(recorder, state, func, args, kwargs, result))
+            self._go_on(recorder, _draw_from(recorder, state, func, args, kwargs, result))
             return True
         if self._at == self._live:
             return False
         if _repeat(recorder, self._nodes[self._at], func, args, kwargs, result):
             self._at = _advanced()
         else:
-            self._go_on(_draw_from(recorder, self._value_at(recorder, self._at), func, args, kwargs, result))
+            state = self._value_at(recorder, self._at)
+            self._go_on(recorder, _draw_from(recorder, state, func, args, kwargs, result))
         return True
 
     def draws_from_state(self, recorder: Recorder, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
         """Returns whether what is drawn now comes from a state in the graph, and so is what eager mode draws."""
-        if self._recorder is None:
+        if not self._is_on:
             return False
         generator = _generator_in(args, kwargs)
         own = generator is not None and not _torch.generator.is_default_generator(generator)
-        return own or self._found(recorder) in self._states
+        return own or self._found(recorder) in _states(recorder)
 
     def on_recorded(
         self,
@@ -180,7 +159,7 @@ class RandomNumbers(GraphListener):
         kwargs: dict[str, Any],
         result: object,
     ) -> None:
-        if self._recorder is not None and effects_of(func).draws(args, kwargs):
+        if self._is_drawn(func, args, kwargs):
             self._nodes[self._at] = node
             self._at = self._live = _advanced()
 
@@ -191,13 +170,14 @@ class RandomNumbers(GraphListener):
             What stands for the state that it leaves, if that does not follow from such draws; and whether it draws, and
             puts back the state that there was before.
         """
-        if self._own is not None:
-            self._own.end_forward()
+        has_states = "own_generators" in recorder.listeners
+        if has_states:
+            recorder.listeners.own_generators.end_forward()
         state, keeps = None, False
         now = _torch.generator.state_bytes(torch.default_generator.get_state())
-        if now != self._at or self._nodes or self._states:
+        if now != self._at or self._nodes or has_states:
             at = self._found(recorder)
-            state, keeps = self._states.get(at), at == self._start != self._live
+            state, keeps = _states(recorder).get(at), at == self._start != self._live
             if state is None and not keeps and at != self._live:
                 state = self._value_at(recorder, at)
         self.in_forward = False
@@ -210,12 +190,12 @@ class RandomNumbers(GraphListener):
         Raises:
             TraceError: It does.
         """
-        if self._recorder is None:
+        if not self._is_on:
             return
-        if self._own is not None:
-            self._own.end_backward()
+        if "own_generators" in recorder.listeners:
+            recorder.listeners.own_generators.end_backward()
         if self._found(recorder) != self._live:
-            raise _IN_BACKWARD.error(_SETS, "in a hook, or in the backward of an autograd.Function")
+            raise _IN_BACKWARD.error(SETS, "in a hook, or in the backward of an autograd.Function")
 
     def with_state(self, recorder: Recorder, result: Any) -> Any:
         """Returns a result as it is; of a state that a generator has in this trace, what stands for it in the graph: it
@@ -227,51 +207,16 @@ class RandomNumbers(GraphListener):
             if result.numel() != len(self._live):
                 return result
             at = _torch.generator.state_bytes(result.contiguous())
-        known = self._states.get(at)
+        known = _states(recorder).get(at)
         if known is not None:
             return known.clone()
-        of_default = self._of_default(recorder, at, is_last=True)
+        of_default = self.of_default(recorder, at, is_last=True)
         return result if of_default is None else of_default
 
-    def is_recording(self) -> bool:
-        on = any(mode is self._recorder for mode in _torch.dispatch.dispatch_modes())
-        if not on or self._recorder is None or self._recorder.phase != "forward":
-            return False
-        return self._recorder.listeners.looks is not None
-
-    def refuse_chance(self) -> NoReturn:
-        """Refuses a seed by chance.
-
-        Raises:
-            TraceError: Always.
-        """
-        raise _SEED_BY_CHANCE.error(_SETS)
-
-    def get_state(self) -> torch.Tensor:
-        """Returns the state: behind a seed a traced tensor, since it is a value in the graph."""
-        state = torch.default_generator.get_state()
-        known = self._states.get(_torch.generator.state_bytes(state))
-        return state if known is None else known.clone()
-
-    def set_state(self, state: torch.Tensor) -> None:
-        """Sets the state. The generator cannot have a traced one, so another takes its place."""
-        if not isinstance(state, MetaTensor) or state.shape != self.start.cpu.shape:
-            torch.default_generator.set_state(state)
-            return
+    def go_on_from(self, recorder: Recorder, state: torch.Tensor) -> None:
+        """Has draws go on from a traced state. The generator cannot have one, so another takes its place."""
         self._go_on_elsewhere(live=self._live)
-        self._states[self._at] = state.detach().clone()  # as it is now: it may be written
-
-    def state_of(self, generator: torch.Generator) -> torch.Tensor:
-        """Returns the state of a generator of the program's; while the function runs, the traced one."""
-        if self._recorder is None or not self.in_forward:
-            return generator.get_state()
-        return self.own.read(self._recorder, generator)
-
-    def set_state_of(self, generator: torch.Generator, state: torch.Tensor) -> None:
-        self.own.put(generator, state)
-
-    def note_made(self, generator: torch.Generator) -> None:
-        self.own.note_made(generator)
+        recorder.listeners.own_generators.states[self._at] = state
 
     def _go_on_elsewhere(self, live: bytes | None = None) -> None:
         """Gives the generator a state that no seed has, and no draw before.
@@ -283,15 +228,19 @@ class RandomNumbers(GraphListener):
         self._at = _torch.generator.mark(torch.default_generator, self.start.cpu, self._begun)
         self._live = self._at if live is None else live
 
+    def _is_drawn(self, func: _torch.operators.Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Returns whether a call draws from a generator of torch's."""
+        return self._is_on and func is not DRAW_ELSEWHERE and effects_of(func).draws(args, kwargs)
+
     def _found(self, recorder: Recorder) -> bytes:
         """Returns the state of the generator: the expected one, or one that the program has set.
 
         Raises:
             TraceError: It is nowhere that is known.
         """
-        state = torch.default_generator.get_state()
+        state, states = torch.default_generator.get_state(), _states(recorder)
         now = _torch.generator.state_bytes(state)
-        known = self._states.get(now)
+        known = states.get(now)
         if (
             now in (self._at, self._live)
             or now in self._nodes
@@ -301,17 +250,17 @@ class RandomNumbers(GraphListener):
             return now
         with _torch.dispatch.disable_current_modes():
             if _torch.generator.state_bytes(_torch.generator.state_of_seed(torch.initial_seed())) == now:
-                self._states[now] = recorder.lift(state)
+                states[now] = recorder.lift(state)
                 return now
         if _torch.generator.is_later_state(now, self._at):  # another thread has drawn
-            if self._at in self._states:
-                self._states[now] = self._states[self._at]
+            if self._at in states:
+                states[now] = states[self._at]
             elif self._at == self._live:
                 self._live = now
             return now
-        raise _UNKNOWN.error(_SETS)
+        raise _UNKNOWN.error(SETS)
 
-    def _of_default(self, recorder: Recorder, at: bytes, is_last: bool = False) -> MetaTensor | None:
+    def of_default(self, recorder: Recorder, at: bytes, is_last: bool = False) -> MetaTensor | None:
         """Returns the traced tensor for a state of the default generator; None if it is no state of it.
 
         Args:
@@ -339,17 +288,22 @@ class RandomNumbers(GraphListener):
         """
         earlier, looks = self._nodes[at], recorder.listeners.looks
         if earlier not in recorder.nodes or looks is not None and looks.has_answered and not is_last:
-            raise _OTHER_DRAW.error(_SETS)
+            raise _OTHER_DRAW.error(SETS)
         with recorder.graph.inserting_before(earlier):
             node = recorder.create("call_function", GENERATOR_STATE, (), "generator_state")
         leaf = recorder.new_leaf(Spec.of(self.start.cpu), node)
         node.meta["partitioner_tag"] = earlier.meta["partitioner_tag"]
         return leaf
 
-    def _go_on(self, state: Any) -> None:
+    def _go_on(self, recorder: Recorder, state: Any) -> None:
         """Advances the generator by a draw from a state, to a state whose traced tensor is `state`."""
         self._at = _advanced()
-        self._states[self._at] = state
+        _states(recorder)[self._at] = state
+
+
+def _states(recorder: Recorder) -> dict[bytes, Any]:
+    """Returns what stands for states in the graph."""
+    return recorder.listeners.own_generators.states
 
 
 def _draw_from(
@@ -362,7 +316,7 @@ def _draw_from(
     copies, after = [new_leaf(leaf.meta_spec) for leaf in written], new_leaf(state.meta_spec)
     for leaf in (*made, *written):
         if leaf.meta_spec.device.type != "cpu":
-            raise _DEVICE.error(_SETS, device=str(leaf.meta_spec.device))
+            raise _DEVICE.error(SETS, device=str(leaf.meta_spec.device))
     recorder.on_operator(drawn(func), (state, *args), kwargs, (*made, *copies, after))
     for leaf, copy in zip(written, copies, strict=True):
         recorder.on_operator(torch.ops.aten.copy_.default, (leaf, copy), {}, leaf)

@@ -1,0 +1,86 @@
+"""Calls in a trace that have to do with generators of random numbers, and that no mode sees: who makes them, asks here.
+
+Torch's generators are of C++, those of Python and numpy are no business of torch's. So functions stand in the places of
+others while something is traced, and ask what that trace makes of a call. See `_torch/generator.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn
+
+import torch
+
+from subclass_aot import _torch
+from subclass_aot._stack import user_line
+from subclass_aot.graph.generators import Reason
+from subclass_aot.meta import MetaTensor
+
+if TYPE_CHECKING:  # which has the listeners that know the states
+    from subclass_aot.graph.recorder import Recorder
+
+SETS = "sets the state of the generator of random numbers, and"
+"""What a function does that is refused."""
+
+_SEED_BY_CHANCE = Reason(
+    "takes a seed by chance (torch.seed())",
+    "call it outside the compiled function.",
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StateCalls:
+    """What a trace makes of such calls.
+
+    Attributes:
+        recorder: What records it.
+    """
+
+    recorder: Recorder
+
+    def is_recording(self) -> bool:
+        """Returns whether the program runs that is traced, and may read values."""
+        if self.recorder.listeners.looks is None or self.recorder.phase != "forward":
+            return False
+        return any(mode is self.recorder for mode in _torch.dispatch.dispatch_modes())
+
+    def note_line(self) -> None:
+        """Notes the line at which the program draws by Python or numpy what no graph can draw."""
+        self.recorder.listeners.random_numbers.line_elsewhere = user_line()
+
+    def refuse_chance(self) -> NoReturn:
+        """Refuses a seed by chance.
+
+        Raises:
+            TraceError: Always.
+        """
+        raise _SEED_BY_CHANCE.error(SETS)
+
+    def get_state(self) -> torch.Tensor:
+        """Returns the state of the default generator. Behind a seed it is a traced tensor: a value in the graph."""
+        state = torch.default_generator.get_state()
+        known = self.recorder.listeners.own_generators.states.get(_torch.generator.state_bytes(state))
+        return state if known is None else known.clone()
+
+    def set_state(self, state: torch.Tensor) -> None:
+        """Sets the state of the default generator."""
+        numbers = self.recorder.listeners.random_numbers
+        if isinstance(state, MetaTensor) and state.shape == numbers.start.cpu.shape:
+            numbers.go_on_from(self.recorder, state.detach().clone())  # as it is now: it may be written
+        else:
+            torch.default_generator.set_state(state)
+
+    def state_of(self, generator: torch.Generator) -> torch.Tensor:
+        """Returns the state of a generator of the program's; while the function runs, the traced one."""
+        listeners = self.recorder.listeners
+        if not listeners.random_numbers.in_forward:
+            return generator.get_state()
+        return listeners.own_generators.read(self.recorder, generator)
+
+    def set_state_of(self, generator: torch.Generator, state: torch.Tensor) -> None:
+        """Sets the state of a generator of the program's."""
+        self.recorder.listeners.own_generators.put(generator, state)
+
+    def note_made(self, generator: torch.Generator) -> None:
+        """Notes that the program has made a generator."""
+        self.recorder.listeners.own_generators.note_made(generator)
