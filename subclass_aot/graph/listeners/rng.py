@@ -4,6 +4,9 @@ A trace draws nothing. The generator is moved on by hand with each draw, so that
 whether the program has set it in between. Afterwards it is as it was. In the trace it begins with a state that no seed
 has, so that a program is seen to set the seed that is set already, too.
 
+That much is done in every trace: the states are noted, the generator gets its mark, and both are compared at the end.
+All else begins with the first operator that draws, or with the first call that asks `state_calls.py`.
+
 What is drawn as it comes belongs to the generator of the call: the graph draws from it, in this order. Where the
 program goes back to a state that it had, as activation checkpointing does, the same numbers are in the graph once: what
 repeats a draw is a copy of it. Where it sets a seed, see Note [States as values].
