@@ -429,7 +429,7 @@ class CompiledFunction(Generic[_P, _R]):
             made: What was compiled for this very call.
         """
         args, kwargs, _, _, modes = call
-        with one_at_a_time, _torch.plain_subclasses.classes_see_nothing():
+        with one_at_a_time, _torch.plain_subclasses.classes_see("nothing"):
             fitting = [s for s in self._specializations if s.entry.call(*call, check_only=True) is not MISS]
             for specialization in fitting:
                 if specialization not in tried and self._values.may_fit(specialization.signature, tried):

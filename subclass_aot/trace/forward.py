@@ -122,7 +122,7 @@ def run_forward(
     with PutBack(partial(torch.set_default_dtype, dtype)), PutBack(seen.put_back_generators):
         with (
             Replaced(recorder, REPLACED),
-            _torch.plain_subclasses.classes_see_again(),
+            _torch.plain_subclasses.classes_see("as outside"),
             unchanged_in_place(contexts),
             missing_names() as missed,
             settings_stay(),

@@ -163,7 +163,8 @@ def _modules_of(fn: Callable[..., Any], arguments: Arguments) -> list[dict[str, 
 def _end(graph: Any) -> None:
     """Notes that a trace is over: see `MetaTensor.meta_tag`."""
     graph.is_over = True
-    _torch.plain_subclasses.give_up_fronts(MetaTensor.is_over)
+    if _torch.plain_subclasses.leaves:
+        _torch.plain_subclasses.give_up_fronts(MetaTensor.is_over)
 
 
 def _record(

@@ -9,7 +9,7 @@ from subclass_aot import _torch
 from subclass_aot._stack import is_raised_by_user, user_line_of
 from subclass_aot.call import parallel_modules_are_refused, reads_are_refused
 from subclass_aot.errors import MutationError, SubclassAotError
-from subclass_aot.graph import Recorder, conversions, drawn_in_graph, messages
+from subclass_aot.graph import Recorder, drawn_in_graph, messages
 from subclass_aot.jagged import JaggedAttention
 from subclass_aot.symbols import unbacked_sizes
 from subclass_aot.trace.autograd_graph import without_saved_tensor_hooks
@@ -72,9 +72,7 @@ def _surroundings(plan: InputPlan, recorder: Recorder) -> Iterator[None]:
     looks = recorder.listeners.data_dependent.looks  # without them there is no call whose numbers could be read
     with (
         JaggedAttention() if plan.structure else _NOTHING,
-        conversions(),
-        _torch.higher_order.higher_order_operators_take_anything(),
-        _torch.scripted.scripted_functions_write_no_memory(),
+        _torch.stand_ins.stand_ins(),
         _torch.dynamo.without_dynamo(),
         _torch.dynamo.without_compiled_autograd(),
         _torch.switches.compiling(),
