@@ -10,6 +10,7 @@ it is about:
     def _forked(torchs, function, *args, **kwargs): ...
 
 It is called with what it stands for, and then with the arguments. In other threads torch's function is called.
+What is no function is a line of the same table, for all threads: see `has_value`.
 """
 
 from __future__ import annotations
@@ -28,21 +29,11 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 class _StandIn:
-    """What stands for a function of torch: see `stands_in`. It is made anew only where another one is there by now."""
+    """What stands in a place of torch. Of functions it is made anew only where another one is there by now."""
 
-    def __init__(self, holder: Any, name: str, function: Callable[..., Any], is_static: bool) -> None:
-        self.holder, self.name, self.function, self.is_static = holder, name, function, is_static
-        self.made: tuple[Any, Any] = None, None  # of what it was made last, and what
-
-    def stand_for(self, torchs: Callable[..., Any]) -> None:
-        """Makes it, of what it stands for."""
-        function = self.function
-
-        @functools.wraps(torchs)
-        def stands(*args: object, **kwargs: object) -> Any:
-            return function(torchs, *args, **kwargs) if _in_thread.is_traced else torchs(*args, **kwargs)
-
-        self.made = torchs, staticmethod(stands) if self.is_static else stands
+    def __init__(self, holder: Any, name: str, make: Callable[[Any], Any] | None, value: object = None) -> None:
+        self.holder, self.name, self.make = holder, name, make
+        self.made: tuple[Any, Any] = None, value  # of what it was made last, and what
 
 
 _TABLE: list[_StandIn] = []
@@ -59,10 +50,22 @@ def stands_in(holder: Any, name: str, is_static: bool = False) -> Callable[[_F],
     """
 
     def declare(function: _F) -> _F:
-        _TABLE.append(_StandIn(holder, name, function, is_static))
+        def make(torchs: Callable[..., Any]) -> Any:
+            @functools.wraps(torchs)
+            def stands(*args: object, **kwargs: object) -> Any:
+                return function(torchs, *args, **kwargs) if _in_thread.is_traced else torchs(*args, **kwargs)
+
+            return staticmethod(stands) if is_static else stands
+
+        _TABLE.append(_StandIn(holder, name, make))
         return function
 
     return declare
+
+
+def has_value(holder: Any, name: str, value: object) -> None:
+    """Declares what an attribute is while a program is traced, to all threads."""
+    _TABLE.append(_StandIn(holder, name, None, value))
 
 
 @contextmanager
@@ -78,8 +81,8 @@ def stand_ins() -> Iterator[None]:
         _in_thread.is_traced = True
         for holder, each in found:
             torchs = getattr(holder, each.name)
-            if torchs is not each.made[0]:
-                each.stand_for(torchs)
+            if each.make is not None and torchs is not each.made[0]:
+                each.made = torchs, each.make(torchs)
             setattr(holder, each.name, each.made[1])
         yield
 

@@ -74,8 +74,6 @@ def _surroundings(plan: InputPlan, recorder: Recorder) -> Iterator[None]:
         JaggedAttention() if plan.structure else _NOTHING,
         _torch.stand_ins.stand_ins(),
         _torch.dynamo.without_dynamo(),
-        _torch.dynamo.without_compiled_autograd(),
-        _torch.switches.compiling(),
         _NOTHING if looks is None else _torch.optimizers.steps_as_in_eager_mode(),
         parallel_modules_are_refused(),
         recorder.listeners.annotations.of_modules(),
