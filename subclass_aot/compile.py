@@ -435,11 +435,12 @@ class CompiledFunction(Generic[_P, _R]):
                 if specialization not in tried and self._values.may_fit(specialization.signature, tried):
                     self._specializations.use(specialization)
                     return specialization
-            self._values.learn(tried, made)
-            if why := self._values.why_not_compiled(tried, len(fitting)):
-                if not self._stay_numbers(tried):
-                    raise RunsItself(why)
-                tried = {}
+            if tried:
+                self._values.learn(tried, made)
+                if why := self._values.why_not_compiled(tried, len(fitting)):
+                    if not self._stay_numbers(tried):
+                        raise RunsItself(why)
+                    tried = {}
             restored = (
                 None if self._restored is None else self._restored.fitting(call, self._kept, [*self._specializations])
             )

@@ -223,7 +223,7 @@ def _compile_backward(backend: Backend, graphs: Graphs, name: str, graph: fx.Gra
 @contextmanager
 def _told(backend: Backend, graph: fx.GraphModule, name: str, kind: str) -> Iterator[None]:
     """Shows what is compiled while the block runs, to who asked for it. `"eager"` takes no time."""
-    if not is_shown() or backend is BACKENDS["eager"]:
+    if backend is BACKENDS["eager"] or not is_shown():
         yield
         return
     count = sum(node.op == "call_function" for node in graph.graph.nodes)

@@ -124,7 +124,7 @@ def run_forward(
             Replaced(recorder, REPLACED),
             _torch.plain_subclasses.classes_see("as outside"),
             unchanged_in_place(contexts),
-            missing_names() as missed,
+            missing_names(inputs.seen) as missed,
             settings_stay(),
         ):
             out = fn(*args, **kwargs)

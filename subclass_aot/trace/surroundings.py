@@ -69,6 +69,7 @@ def with_symbols(plan: InputPlan) -> Iterator[None]:
 @contextmanager
 def _surroundings(plan: InputPlan, recorder: Recorder) -> Iterator[None]:
     """Runs the block with the user's modes, hooks and Dynamo disabled: nothing gets into the trace or out of it."""
+    annotations = recorder.listeners.annotations
     looks = recorder.listeners.data_dependent.looks  # without them there is no call whose numbers could be read
     with (
         JaggedAttention() if plan.structure else _NOTHING,
@@ -76,7 +77,7 @@ def _surroundings(plan: InputPlan, recorder: Recorder) -> Iterator[None]:
         _torch.dynamo.without_dynamo(),
         _NOTHING if looks is None else _torch.optimizers.steps_as_in_eager_mode(),
         parallel_modules_are_refused(),
-        recorder.listeners.annotations.of_modules(),
+        annotations.of_modules() if annotations.of_any_module else _NOTHING,
         with_symbols(plan),
         _NOTHING if plan.symbols is None else _numbers_are_symbols(looks is not None),
         reads_are_refused(),
