@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -116,14 +117,15 @@ def run_forward(
     contexts = contexts_of(inputs.seen, (*inputs.plan.paths, *user.arguments.paths_of_views))
     gradients = gradients_of_computed(inputs) if user.arguments.with_grad else {}
     args, kwargs = call
-    refuse_parallel_method(fn)
+    if user.arguments.modules:
+        refuse_parallel_method(fn)
     dtype = torch.get_default_dtype()
     # Each call sets what the function leaves, when it has run.
     with PutBack(partial(torch.set_default_dtype, dtype)), PutBack(seen.put_back_generators):
         with (
             Replaced(recorder, REPLACED),
             _torch.plain_subclasses.classes_see("as outside"),
-            unchanged_in_place(contexts),
+            unchanged_in_place(contexts) if contexts else nullcontext(),
             missing_names(inputs.seen) as missed,
             settings_stay(),
         ):
@@ -137,10 +139,12 @@ def run_forward(
     results, outcome, outcome_reader = read_outcome(seen, out, older, user.arguments.passed_twice, contexts)
     results, outcome = _with_process(results, outcome, recorder, None if left is dtype else left)
 
-    results, outcome = with_assigned_data(results, outcome, inputs, recorder)
+    if recorder.listeners.assigned_data.before:
+        results, outcome = with_assigned_data(results, outcome, inputs, recorder)
     recorder.graph.gradients_asked_for = asked_for  # type: ignore[attr-defined]
     of_metadata = check_metadata_mutations(inputs, user, recorder)
-    refuse_other_gradients(inputs, gradients)
+    if gradients:
+        refuse_other_gradients(inputs, gradients)
     hooked = torch.utils.hooks.RemovableHandle.next_id != hooks
     reader = OutputReader(inputs.seen, inputs.leaves, recorder, not inputs.inference, hooked)
     mutations = mutations_of(inputs, user, recorder, reader, of_metadata, outcome)
@@ -148,8 +152,10 @@ def run_forward(
     for output in outputs:
         if isinstance(output, Constant) and isinstance(output.value, torch.Tensor):
             other_threads.refuse_made_elsewhere(recorder.graph, output.value)
-    refuse_context_changes(inputs.plan.paths, mutations, outputs)
-    refuse_views_of_mutated_metadata(inputs, user, recorder, mutations, outputs)
+    if contexts:
+        refuse_context_changes(inputs.plan.paths, mutations, outputs)
+    if recorder.mutations.metadata:
+        refuse_views_of_mutated_metadata(inputs, user, recorder, mutations, outputs)
     recorder.listeners.lazy_views.refuse_stale(*reader.computed.values())
     recorder.mutations.refuse_outdated([x for x in results if isinstance(x, torch.Tensor)])
 
@@ -169,9 +175,10 @@ def run_forward(
     if ends and not wanted and not inputs.inference and answers is not None:
         raise OnlyInEagerModeError(messages.FORGOTTEN_LEAF.format(result=next(iter(ends))))
     looks = [] if answers is None else answers.found
+    has_symbols = inputs.plan.symbols is not None
     computed: dict[OutputDescriptor, Any] = {
         **reader.computed,
-        **_symints(inputs, recorder, (*outputs, *bases), tangents),
+        **(_symints(inputs, recorder, (*outputs, *bases), tangents) if has_symbols else {}),
         **{LookedAt(i): look.leaf for i, look in enumerate(looks)},
     }
     return Forward(
@@ -187,7 +194,7 @@ def run_forward(
         absent_names(inputs, user.arguments, missed),
         None if tangents is None else AfterForward(outcome_reader, inputs.seen, modules),
         tangents is not None and (hooked or has_functions(tangents.ends)),
-        _symbolic_sizes(results, outputs),
+        _symbolic_sizes(results, outputs) if has_symbols else {},
     )
 
 
@@ -273,8 +280,8 @@ def _symints(
     symints: dict[Any, Any] = {}
     for number in filter(is_symbolic, needed):
         symints.setdefault(lasting_key_of(number), number)
-    symbols = inputs.plan.symbols
-    for runtime_assert in [] if symbols is None else symbols.runtime_asserts():
+    assert inputs.plan.symbols is not None
+    for runtime_assert in inputs.plan.symbols.runtime_asserts():
         symints = {**runtime_assert.symints, **symints}
     if (
         recorder.listeners.data_dependent.looks is not None

@@ -236,11 +236,12 @@ def _joint(
     asserts = () if symbols is None else tuple(symbols.runtime_asserts())  # backward and `_graph` may have added some
     asserts = tuple(x for x in asserts if all(Number(symbol) in forward.nodes for symbol in x.symints))
     begins_read = backward.recorder.listeners.places.begins_read
-    assumptions = Assumptions(
-        symbols, asserts, forward.looks, read_values, beginnings(inputs, begins_read), forward.absent, settings, numbers
-    )
+    begun = beginnings(inputs, begins_read) if begins_read else ()
+    assumptions = Assumptions(symbols, asserts, forward.looks, read_values, begun, forward.absent, settings, numbers)
     began, retaining = requires_grad_mutations(inputs), retaining_inputs(inputs, forward.mutations)
-    mutations = with_backward(forward.mutations, inputs.plan.index_map, backward.mutated_leaves, began, retaining)
+    mutations = forward.mutations
+    if began or retaining or backward.mutated_leaves:
+        mutations = with_backward(mutations, inputs.plan.index_map, backward.mutated_leaves, began, retaining)
     outcome = forward.outcome
     if forward.after is not None:
         objects, kept = forward.after.extended(outcome)
@@ -261,7 +262,7 @@ def _joint(
         grad_modes=forward.grad_modes,
         backward_outcome=None if backward.put is None else backward.put.outcome,
         parts=backward.parts,
-        symbolic_dims=_symbolic_dims(forward.symbolic),
+        symbolic_dims=_symbolic_dims(forward.symbolic) if forward.symbolic else (),
     )
     return JointTrace(graph_module, signature)
 

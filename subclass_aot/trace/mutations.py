@@ -76,7 +76,7 @@ def _need_gradients(inputs: TracedInputs, user: UserInputs, recorder: Recorder) 
     asked = {slots[i].outer for i, leaf in leaves if isinstance(leaf, MetaTensor) and leaf.meta_tag in nodes}
     counting, values = user.arguments.with_grad, user.arguments.values
     for i, (before, traced) in enumerate(zip(inputs.before, inputs.traced, strict=True)):
-        if counting.counts(values[i]):
+        if counting and counting.counts(values[i]):
             continue
         if i in asked or traced.is_leaf and traced.grad is not before.grad:
             least = Gradients.OF_THOSE_THAT_REQUIRE_IT
@@ -100,7 +100,7 @@ def refuse_other_gradients(inputs: TracedInputs, before: Mapping[str, torch.Tens
     Raises:
         MutationError: There is one.
     """
-    for path, gradient in gradients_of_computed(inputs).items() if before else ():
+    for path, gradient in gradients_of_computed(inputs).items():
         if gradient is not before[path]:
             raise MutationError(messages.GRADIENT_OF_COMPUTED.format(path=path))
 
