@@ -10,7 +10,8 @@ it is about:
     def _forked(torchs, function, *args, **kwargs): ...
 
 It is called with what it stands for, and then with the arguments. In other threads torch's function is called.
-What is no function is a line of the same table, for all threads: see `has_value`.
+What is no function is a line of the same table, for all threads: see `has_value`. Hooks of all modules have a table of
+their own.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ import functools
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, TypeVar
+
+from torch.utils.hooks import RemovableHandle
 
 from subclass_aot.put_back import PutBack, attributes_put_back
 
@@ -68,16 +71,42 @@ def has_value(holder: Any, name: str, value: object) -> None:
     _TABLE.append(_StandIn(holder, name, None, value))
 
 
+_HOOKS: list[tuple[Callable[[Callable[..., None]], RemovableHandle], Callable[..., None]]] = []
+
+
+def hooks_in(register: Callable[[Callable[..., None]], RemovableHandle]) -> Callable[[_F], _F]:
+    """Declares a hook that is called while a program is traced, in that thread.
+
+    Args:
+        register: What registers it.
+    """
+
+    def declare(function: _F) -> _F:
+        def hook(*args: object) -> None:
+            if _in_thread.is_traced:
+                function(*args)
+
+        _HOOKS.append((register, hook))
+        return function
+
+    return declare
+
+
 @contextmanager
 def stand_ins() -> Iterator[None]:
-    """Runs a block of a trace, in this thread, with all stand-ins in their places. Traces run one at a time.
+    """Runs a block of a trace, in this thread, with all stand-ins in their places, and with hooks. Traces run one at a
+    time.
 
     See Note [Stand-ins].
     """
     holders = [_named(each.holder) if type(each.holder) is str else each.holder for each in _TABLE]
     found = [x for x in zip(holders, _TABLE, strict=True) if getattr(x[0], x[1].name, None) is not None]
     of_thread = partial(setattr, _in_thread, "is_traced", _in_thread.is_traced)
-    with PutBack(attributes_put_back((holder, each.name) for holder, each in found)), PutBack(of_thread):
+    with ExitStack() as stack:
+        stack.enter_context(PutBack(attributes_put_back((holder, each.name) for holder, each in found)))
+        stack.enter_context(PutBack(of_thread))
+        for register, hook in _HOOKS:
+            stack.enter_context(PutBack(register(hook).remove))
         _in_thread.is_traced = True
         for holder, each in found:
             torchs = getattr(holder, each.name)

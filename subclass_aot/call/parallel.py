@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import functools
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from subclass_aot import _torch
-from subclass_aot._torch.stand_ins import stands_in
+from subclass_aot._torch.stand_ins import hooks_in, stands_in
 from subclass_aot.errors import TraceError
-from subclass_aot.put_back import PutBack
 
 _PARALLEL = """The traced function calls a module, {cls}, that was given to {wrapping}.
   It gathers parameters or reduces gradients in Python, at each call, and that is no part of a graph: from the second
@@ -48,21 +45,14 @@ def refuse_parallel_method(fn: Callable[..., Any]) -> None:
         refuse_parallel(owner, _torch.modules.is_parallel_wrapper(owner))
 
 
-@contextmanager
-def parallel_modules_are_refused() -> Iterator[None]:
-    """Runs the block, in which this thread may call no module that is distributed over ranks.
+@hooks_in(torch.nn.modules.module.register_module_forward_pre_hook)
+def _called(module: torch.nn.Module, args: tuple[object, ...]) -> None:
+    """Refuses a module that is distributed over ranks, where a traced program calls it.
 
     Raises:
-        TraceError: It does.
+        TraceError: It is one.
     """
-    thread = threading.get_ident()
-
-    def refuse(module: torch.nn.Module, args: tuple[object, ...]) -> None:
-        if threading.get_ident() == thread:
-            refuse_parallel(module, _torch.modules.is_parallel_wrapper(module))
-
-    with PutBack(torch.nn.modules.module.register_module_forward_pre_hook(refuse).remove):
-        yield
+    refuse_parallel(module, _torch.modules.is_parallel_wrapper(module))
 
 
 @stands_in(torch.nn.parallel.DistributedDataParallel, "forward")

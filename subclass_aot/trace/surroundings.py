@@ -7,7 +7,7 @@ from contextlib import contextmanager, nullcontext
 
 from subclass_aot import _torch
 from subclass_aot._stack import is_raised_by_user, user_line_of
-from subclass_aot.call import parallel_modules_are_refused, reads_are_refused
+from subclass_aot.call import reads_are_refused
 from subclass_aot.errors import MutationError, SubclassAotError
 from subclass_aot.graph import Recorder, drawn_in_graph, messages
 from subclass_aot.jagged import JaggedAttention
@@ -76,7 +76,6 @@ def _surroundings(plan: InputPlan, recorder: Recorder) -> Iterator[None]:
         _torch.stand_ins.stand_ins(),
         _torch.dynamo.without_dynamo(),
         _NOTHING if looks is None else _torch.optimizers.steps_as_in_eager_mode(),
-        parallel_modules_are_refused(),
         annotations.of_modules() if annotations.of_any_module else _NOTHING,
         with_symbols(plan),
         _NOTHING if plan.symbols is None else _numbers_are_symbols(looks is not None),
