@@ -159,7 +159,7 @@ class _Calls:
         if threading.get_ident() != self._thread:
             return False
         on = any(mode is self._recorder for mode in _torch.dispatch.dispatch_modes())
-        looks = self._recorder.listeners.data_dependent.looks
+        looks = self._recorder.listeners.looks
         return on and looks is not None and self._recorder.phase == "forward"
 
 

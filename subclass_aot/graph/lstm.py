@@ -12,7 +12,7 @@ length would be compiled. `network` goes layer by layer, as the kernel in C++ do
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -26,17 +26,16 @@ LAYER: Any = torch.ops.aten.mkldnn_rnn_layer.default
 _NAME = "mkldnn_rnn_layer_for_training"
 
 
-def before(decompositions: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
-    """Returns the same decompositions of operators, and one of `LAYER` if it has none."""
-    return {LAYER: _layer, **decompositions}
-
-
 def _layer(*args: object) -> Any:
     """Records the operator that gives a workspace where `LAYER` would give one."""
     if not torch.is_grad_enabled():
         return NotImplemented
     has_symbols = any(type(x) is MetaTensor and x.meta_spec.solver is not None for x in args)
     return (OF_ANY_SIZE if has_symbols else FOR_TRAINING)(*args)
+
+
+REPLACED: dict[Any, Callable[..., Any]] = {LAYER: _layer}
+"""What a trace records in the place of an operator that nothing else replaces."""
 
 
 def network(  # noqa: PLR0913  # those of the operator

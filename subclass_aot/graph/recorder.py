@@ -18,22 +18,12 @@ from subclass_aot.descriptors import InputDescriptor, describe
 from subclass_aot.errors import TraceError, UnknownTensorError
 from subclass_aot.graph import lstm
 from subclass_aot.graph.listeners import internal_overlap
-from subclass_aot.graph.listeners.annotations import Annotations, annotations_of
-from subclass_aot.graph.listeners.argument_overlap import ArgumentOverlap
-from subclass_aot.graph.listeners.arrays import Arrays
-from subclass_aot.graph.listeners.assigned_data import AssignedData
-from subclass_aot.graph.listeners.data_dependent import DataDependent
-from subclass_aot.graph.listeners.internal_overlap import InternalOverlap
-from subclass_aot.graph.listeners.lazy_views import LazyViews
-from subclass_aot.graph.listeners.listener import GraphListener, written_leaves
-from subclass_aot.graph.listeners.lost_gradients import LostGradients
-from subclass_aot.graph.listeners.mutated_views import MutatedViews
+from subclass_aot.graph.listeners.annotations import annotations_of
+from subclass_aot.graph.listeners.listener import written_leaves
 from subclass_aot.graph.listeners.mutation_log import MutationLog, Phase
-from subclass_aot.graph.listeners.places import AS_STRIDED, Places
-from subclass_aot.graph.listeners.real_tensors import RealTensors
+from subclass_aot.graph.listeners.of_recorder import Listeners
+from subclass_aot.graph.listeners.places import AS_STRIDED
 from subclass_aot.graph.listeners.resized_out import inputs_to_resize
-from subclass_aot.graph.listeners.rng import RandomNumbers
-from subclass_aot.graph.listeners.stack_traces import StackTraces
 from subclass_aot.graph.looks import Looks
 from subclass_aot.graph.messages import FOREIGN_LEAF, NESTED_INT, UNKNOWN_LEAF
 from subclass_aot.graph.node_meta import name_of, val_of
@@ -81,63 +71,6 @@ class _Owned:
         kept = {name: x for name, x in vars(self.graph).items() if name in _ASKED}
         _torch.graphs.dismantle(self.graph)
         vars(self.graph).update(kept)
-
-
-class Listeners(NamedTuple):
-    """The listeners of a recorder, in the order in which they are called."""
-
-    # More than ten attributes: each is a part of the recorder with a subject of its own.
-
-    lost_gradients: LostGradients
-    argument_overlap: ArgumentOverlap
-    mutations: MutationLog
-    assigned_data: AssignedData
-    mutated_views: MutatedViews
-    internal_overlap: InternalOverlap
-    places: Places
-    lazy_views: LazyViews
-    random_numbers: RandomNumbers
-    data_dependent: DataDependent
-    real_tensors: RealTensors
-    stack_traces: StackTraces
-    annotations: Annotations
-    arrays: Arrays
-
-    @staticmethod
-    def new(looks: Looks | None) -> Listeners:
-        """Returns those of a new recorder."""
-        return Listeners(
-            LostGradients(),
-            ArgumentOverlap(),
-            MutationLog(),
-            AssignedData(),
-            MutatedViews(),
-            InternalOverlap(),
-            Places(),
-            LazyViews(),
-            RandomNumbers(),
-            DataDependent(looks),
-            RealTensors(),
-            StackTraces(),
-            Annotations(),
-            Arrays(),
-        )
-
-    def fork(self) -> Listeners:
-        """Returns those of a fork of the recorder."""
-        forks: list[Any] = [listener.fork() for listener in self]
-        return Listeners(*forks)
-
-    def methods(self, name: str, func: _torch.operators.Operator | None = None) -> list[Callable[..., Any]]:
-        """Returns the methods of this name that say something; for an operator, those of listeners that want it."""
-        own = [self[i] for i in _with_own(name, *map(type, self))]
-        return [getattr(x, name) for x in own if func is None or x.wants(func)]
-
-
-@functools.lru_cache(maxsize=64)
-def _with_own(name: str, *classes: type[GraphListener]) -> tuple[int, ...]:
-    """Returns which classes have a method of their own by a name, by their positions."""
-    return tuple([i for i, cls in enumerate(classes) if getattr(cls, name) is not getattr(GraphListener, name)])
 
 
 class _Plan(NamedTuple):
@@ -193,9 +126,11 @@ class Recorder(Stream):
         looks: Looks | None = None,
         listeners: Listeners | None = None,
     ) -> None:
-        listeners = listeners or Listeners.new(looks)
-        replaced = internal_overlap.before(lstm.before({**WRITTEN_OUT, **(decompositions or {})}))
-        super().__init__({AS_STRIDED: listeners.places.counted_from_a_gradient, **replaced})
+        listeners = listeners or Listeners(looks)
+        of_gradients = functools.partial(_counted_from_a_gradient, listeners)
+        first = internal_overlap.before(decompositions) if decompositions else internal_overlap.FIRST
+        own: dict[Any, Callable[..., Any]] = {AS_STRIDED: of_gradients, **lstm.REPLACED, **WRITTEN_OUT}
+        super().__init__({**own, **(decompositions or {}), **first})
         self.default_dtype = torch.get_default_dtype()
         self._owned = _Owned(fx.Graph())
         self.graph = self._owned.graph
@@ -203,12 +138,12 @@ class Recorder(Stream):
         self.symints = SymintNodes(self.graph)
         self.phase: Phase = "forward"
         self.listeners = listeners
-        self.graph.begins_read = self.listeners.places.begins_read  # type: ignore[attr-defined]  # see `MetaTensor`
+        self.begins_read: list[Any] = []
+        self.graph.begins_read = self.begins_read  # type: ignore[attr-defined]  # see `MetaTensor`
         self.made: list[weakref.ref[torch.Tensor]] = []
         self.strangers: list[torch.Tensor] = []
         self._on_node = self.listeners.methods("on_node")
-        self._on_wrapper_operator = self.listeners.methods("on_wrapper_operator")
-        self._plans: dict[int, _Plan] = {}  # by the id of an operator, which has its hash in Python
+        self._plans = listeners.plans  # by the id of an operator, which has its hash in Python
 
     @property
     def mutations(self) -> MutationLog:
@@ -232,8 +167,9 @@ class Recorder(Stream):
         """Returns a recorder that goes on from here in the same graph, and knows nothing of what others record
         there.
         """
-        fork = Recorder(self.decompositions, listeners=self.listeners.fork())
-        fork.graph, fork._owned = self.graph, self._owned
+        fork = Recorder(listeners=self.listeners.fork())
+        fork.decompositions, fork._replaced = self.decompositions, self._replaced
+        fork.graph, fork._owned, fork.begins_read = self.graph, self._owned, self.begins_read
         fork.nodes, fork.symints = set(self.nodes), self.symints.copy()
         fork.phase, fork.made, fork.strangers = self.phase, self.made, self.strangers
         return fork
@@ -249,7 +185,8 @@ class Recorder(Stream):
 
     def collections(self) -> list[Collection[Any]]:
         """Returns the collections in which this recorder holds leaves and wrappers."""
-        return [held for collections in self.listeners.methods("collections") for held in collections()]
+        of_listeners = [held for collections in self.listeners.methods("collections") for held in collections()]
+        return [self.begins_read, *of_listeners]
 
     def placeholder(self, name: str, spec: Spec, desc: InputDescriptor) -> MetaTensor:
         """Returns a new graph input."""
@@ -294,7 +231,8 @@ class Recorder(Stream):
     def lift(self, tensor: torch.Tensor) -> MetaTensor:
         other_threads.refuse_made_elsewhere(self.graph, tensor)
         leaf = self.listeners.real_tensors.leaf_of(self, tensor)
-        self.listeners.lost_gradients.note(tensor)
+        if tensor.requires_grad and torch.is_grad_enabled():
+            self.listeners.lost_gradients.note(tensor)
         return leaf
 
     def literal(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -340,14 +278,16 @@ class Recorder(Stream):
         self.made.append(weakref.ref(front))
 
     def on_lazy_view(self, source: torch.Tensor, copy: torch.Tensor) -> None:
-        for hear in self.listeners.methods("on_lazy_view"):
-            hear(source, copy)
+        self.listeners.lazy_views.note(source, copy)
 
     def on_wrapper_operator(
         self, func: _torch.operators.Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         self.note_used(args)
-        for hear in self._on_wrapper_operator:
+        of_wrappers = self.listeners.of_wrappers
+        if id(func) not in of_wrappers:
+            (of_wrappers[id(func)],) = self.listeners.methods_for(func, "on_wrapper_operator")
+        for hear in of_wrappers[id(func)]:
             hear(self, func, args, kwargs)
 
     def on_operator(
@@ -355,7 +295,7 @@ class Recorder(Stream):
     ) -> None:
         plan = self._plans.get(id(func))
         if plan is None:
-            methods = [self.listeners.methods(name, func) for name in ("on_operator", "on_recorded", "on_write")]
+            methods = self.listeners.methods_for(func, "on_operator", "on_recorded", "on_write")
             plan = self._plans[id(func)] = _Plan(func, name_of(func), effects_of(func), *methods)
         _, name, effects, before, after, writes = plan
         for hear in before:
@@ -450,6 +390,10 @@ class Recorder(Stream):
             return Retrace(with_grad=True)
         self.strangers += [x for x in given if MetaTensor.is_over(x)]
         return UnknownTensorError(message)
+
+
+def _counted_from_a_gradient(listeners: Listeners, *args: Any, **kwargs: Any) -> Any:
+    return listeners.places.counted_from_a_gradient(*args, **kwargs)
 
 
 _TAGS = {"forward": "is_forward", "backward": "is_backward"}

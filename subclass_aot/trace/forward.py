@@ -131,7 +131,8 @@ def run_forward(
         ):
             out = fn(*args, **kwargs)
         left = torch.get_default_dtype()
-        recorder.listeners.arrays.refuse_shared(recorder)
+        if "arrays" in recorder.listeners:
+            recorder.listeners.arrays.refuse_shared(recorder)
         seen.refuse_changed(random_numbers.line_elsewhere)
     grad_modes = before, torch.is_grad_enabled()
     asked_for = recorder.graph.gradients_asked_for  # type: ignore[attr-defined]
@@ -139,7 +140,7 @@ def run_forward(
     results, outcome, outcome_reader = read_outcome(seen, out, older, user.arguments.passed_twice, contexts)
     results, outcome = _with_process(results, outcome, recorder, None if left is dtype else left)
 
-    if recorder.listeners.assigned_data.before:
+    if "assigned_data" in recorder.listeners:
         results, outcome = with_assigned_data(results, outcome, inputs, recorder)
     recorder.graph.gradients_asked_for = asked_for  # type: ignore[attr-defined]
     of_metadata = check_metadata_mutations(inputs, user, recorder)
@@ -156,11 +157,13 @@ def run_forward(
         refuse_context_changes(inputs.plan.paths, mutations, outputs)
     if recorder.mutations.metadata:
         refuse_views_of_mutated_metadata(inputs, user, recorder, mutations, outputs)
-    recorder.listeners.lazy_views.refuse_stale(*reader.computed.values())
+    if "lazy_views" in recorder.listeners:
+        recorder.listeners.lazy_views.refuse_stale(*reader.computed.values())
     recorder.mutations.refuse_outdated([x for x in results if isinstance(x, torch.Tensor)])
 
     through = _through_autograd(inputs, mutations, results, outputs, reader)
-    recorder.listeners.mutated_views.refuse_read(tensor for tensor, _ in through.values())
+    if "mutated_views" in recorder.listeners:
+        recorder.listeners.mutated_views.refuse_read(tensor for tensor, _ in through.values())
     leaves = made_leaves(results, outputs, {desc: tensor for desc, (tensor, _) in through.items()})
     ends = {desc: tensor for desc, (tensor, value) in through.items() if value.requires_grad}
     if inputs.lost:
@@ -171,7 +174,7 @@ def run_forward(
     bases = tuple(value for _, value in reader.intermediate_bases)
     wanted = ends and not inputs.inference and (inputs.requires_grad_inputs or leaves)
     tangents = Tangents.of(ends, ends.values(), dict.fromkeys(range(len(ends)))) if wanted else None
-    answers = recorder.listeners.data_dependent.looks
+    answers = recorder.listeners.looks
     if ends and not wanted and not inputs.inference and answers is not None:
         raise OnlyInEagerModeError(messages.FORGOTTEN_LEAF.format(result=next(iter(ends))))
     looks = [] if answers is None else answers.found
@@ -283,9 +286,7 @@ def _symints(
     assert inputs.plan.symbols is not None
     for runtime_assert in inputs.plan.symbols.runtime_asserts():
         symints = {**runtime_assert.symints, **symints}
-    if (
-        recorder.listeners.data_dependent.looks is not None
-    ):  # of any of them, something may be assumed yet: see `runtime_asserts`
+    if recorder.listeners.looks is not None:  # of any of them, something may be assumed yet: see `runtime_asserts`
         for number in recorder.symints.unbacked():
             symints.setdefault(lasting_key_of(number), number)
     return {Number(key, i): number for i, (key, number) in enumerate(symints.items())}

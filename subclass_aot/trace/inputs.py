@@ -347,7 +347,7 @@ def _placeholders(plan: InputPlan, user: UserInputs, recorder: Recorder) -> list
         leaf = leaves[slot] = recorder.placeholder(f"primals_{number}", spec, plan.desc_of(slot))
         if not isinstance(real, MetaTensor):
             recorder.listeners.real_tensors.stand_in(real, leaf)
-            recorder.listeners.places.bytes_of[Storage.of(leaf)] = real.untyped_storage().nbytes()
+            recorder.listeners.real_tensors.bytes_of[Storage.of(leaf)] = real.untyped_storage().nbytes()
     for cluster in overlapping_slots(user.leaves):
         recorder.listeners.argument_overlap.of_inputs.update((Storage.of(leaves[slot]), cluster) for slot in cluster)
     for slot in plan.structure:  # see Note [Jagged tensors]

@@ -182,7 +182,7 @@ def _record(
     placeholders = recorder.graph.find_nodes(op="placeholder")
     given = dict(zip(placeholders, [user.leaves[s] for s in plan.graph_slots], strict=True))
     other_threads.note(recorder.graph, given)
-    values = recorder.listeners.data_dependent.looks
+    values = recorder.listeners.looks
     if values is not None:
         values.start(given, recorder.listeners.random_numbers.start)
     with user.arguments.replaced(inputs.seen, stand_ins=True, in_this_thread=True) as call:
@@ -235,7 +235,7 @@ def _joint(
     read_values = tuple(sorted(backward.recorder.listeners.real_tensors.read_values.items()))
     asserts = () if symbols is None else tuple(symbols.runtime_asserts())  # backward and `_graph` may have added some
     asserts = tuple(x for x in asserts if all(Number(symbol) in forward.nodes for symbol in x.symints))
-    begins_read = backward.recorder.listeners.places.begins_read
+    begins_read = backward.recorder.begins_read
     begun = beginnings(inputs, begins_read) if begins_read else ()
     assumptions = Assumptions(symbols, asserts, forward.looks, read_values, begun, forward.absent, settings, numbers)
     began, retaining = requires_grad_mutations(inputs), retaining_inputs(inputs, forward.mutations)

@@ -61,7 +61,8 @@ def check_metadata_mutations(inputs: TracedInputs, user: UserInputs, recorder: R
     inputs.views.check({i - count for i in found if i >= count})
     if metadata_mutated:
         _refuse_mutated_together(inputs, user, metadata_mutated)
-    _refuse_other_leaves(inputs, metadata_mutated, recorder.listeners.assigned_data.before.values())
+    assigned = recorder.listeners.assigned_data.before.values() if "assigned_data" in recorder.listeners else ()
+    _refuse_other_leaves(inputs, metadata_mutated, assigned)
     return found
 
 
@@ -151,8 +152,11 @@ def mutations_of(
         Retrace: See Note [Views of one tensor].
         SizesMustBeKnown: One with symbolic sizes shares memory that is written.
     """
-    assigned = recorder.listeners.assigned_data.before  # what is written later is other memory; they count all the same
-    if not (recorder.mutations or assigned or outcome.changes or recorder.listeners.places.reaching):
+    listeners = recorder.listeners
+    # What is written later than an assignment is other memory; they count all the same.
+    assigned = listeners.assigned_data.before if "assigned_data" in listeners else ()
+    reaching = listeners.places.reaching if "places" in listeners else ()
+    if not (recorder.mutations or assigned or outcome.changes or reaching):
         return Mutations()
     flat_of = inputs.plan.index_map.flat_of
     written = {storage for storage, phases in recorder.mutations.written.items() if "forward" in phases}

@@ -253,9 +253,9 @@ class OutputReader:
             plan.metas[0], PlainTensorMeta
         )  # an output with its own grad_fn cannot be the input object itself
         bits: tuple[str, ...] = ()
-        lazy_views = self.recorder.listeners.lazy_views
-        if lazy_views.copies and isinstance(plan.metas[0], PlainTensorMeta) and isinstance(leaves[0], MetaTensor):
-            lazy = lazy_views.source_of(leaves[0])
+        is_leaf = isinstance(plan.metas[0], PlainTensorMeta) and isinstance(leaves[0], MetaTensor)
+        if is_leaf and "lazy_views" in self.recorder.listeners:
+            lazy = self.recorder.listeners.lazy_views.source_of(leaves[0])
             if lazy is not None:
                 leaves, bits, new_object = [lazy[0]], lazy[1], True
         pairs = zip(plan.index_map.slots, leaves, strict=True)
@@ -303,7 +303,8 @@ class OutputReader:
         is_dense = isinstance(_torch.plain_subclasses.leaf_of(result), MetaTensor)
         if metadata_mutated and shared is None and (is_dense or is_invalidated(result)):
             return _Replay(_strided_view(result, base))
-        if shared is None and self.recorder.listeners.mutated_views.loses_gradient(result):
+        listeners = self.recorder.listeners
+        if shared is None and "mutated_views" in listeners and listeners.mutated_views.loses_gradient(result):
             return _Replay(_strided_view(result, base))
         if metadata_mutated and (shared is not None or not _torch.autograd.can_regenerate(result)):
             if shared is not None and any(map(is_symbolic, (*base.shape, *result.shape))):

@@ -70,7 +70,7 @@ def with_symbols(plan: InputPlan) -> Iterator[None]:
 def _surroundings(plan: InputPlan, recorder: Recorder) -> Iterator[None]:
     """Runs the block with the user's modes, hooks and Dynamo disabled: nothing gets into the trace or out of it."""
     annotations = recorder.listeners.annotations
-    looks = recorder.listeners.data_dependent.looks  # without them there is no call whose numbers could be read
+    looks = recorder.listeners.looks  # without them there is no call whose numbers could be read
     with (
         JaggedAttention() if plan.structure else _NOTHING,
         _torch.stand_ins.stand_ins(),

@@ -38,6 +38,7 @@ from benchmarks import (
     torch_side,
     trace,
     values,
+    wide,
 )
 from benchmarks.leaves import tree
 from benchmarks.row import Result, Row, Target
@@ -131,9 +132,9 @@ def test_the_table_of_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", steps.OWN)
-def test_a_model_of_the_table_of_steps(name: str) -> None:
-    found = steps.measure(steps.OWN[name], TINY)
+@pytest.mark.parametrize("model", [*steps.OWN.values(), *wide.MODELS.values()], ids=[*steps.OWN, *wide.MODELS])
+def test_a_model_of_the_table_of_steps(model: steps.Model) -> None:
+    found = steps.measure(model, TINY)
     assert set(found) == set(steps.KINDS)
 
 

@@ -69,7 +69,8 @@ def remove_mutations(
         live: Placeholders that backward writes. It reads them as they are when it runs, so each becomes one more
             input, after the tangents.
     """
-    if not recorded.mutations and not recorded.listeners.places.counts_in_inputs:
+    counts = "places" in recorded.listeners and recorded.listeners.places.counts_in_inputs
+    if not recorded.mutations and not counts:
         return _cleaned(recorded, results)
     rewrite = _Rewrite(recorded, bases or {}, live)
     at_end = [

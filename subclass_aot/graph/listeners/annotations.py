@@ -36,6 +36,8 @@ class Annotations(GraphListener):
         of_any_module: Whether the call reaches a module. One that the program makes for itself is not noted otherwise.
     """
 
+    is_of_every_program = True
+
     def __init__(self) -> None:
         self.given: Mapping[str, Any] | None = None
         self.of_any_module = True

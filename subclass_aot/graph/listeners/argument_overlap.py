@@ -71,11 +71,10 @@ class ArgumentOverlap(GraphListener):
         of_inputs: By its storage, the flat slots of inputs that an input overlaps.
     """
 
+    effects = ("writes",)
+
     def __init__(self) -> None:
         self.of_inputs: dict[Storage, tuple[int, ...]] = {}
-
-    def wants(self, func: _torch.operators.Operator) -> bool:
-        return bool(effects_of(func).writes)
 
     def on_operator(
         self,

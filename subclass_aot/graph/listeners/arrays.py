@@ -49,6 +49,8 @@ class _Array(NamedTuple):
 class Arrays(GraphListener):
     """Finds out whether it makes a difference that an array of a trace is a copy."""
 
+    effects = ("writes",)
+
     def __init__(self) -> None:
         self._arrays: list[_Array] = []
 

@@ -13,9 +13,8 @@ from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.graph.draws_elsewhere import DRAW_ELSEWHERE
 from subclass_aot.graph.listeners.listener import GraphListener
-from subclass_aot.graph.looks import Look, Looks, Recorded, may_be_compared, parts_of
+from subclass_aot.graph.looks import Look, Recorded, may_be_compared, parts_of
 from subclass_aot.meta import MetaTensor
-from subclass_aot.operators import effects_of
 from subclass_aot.put_back import PutBack
 from subclass_aot.symbols import current_symbols
 
@@ -26,19 +25,14 @@ if TYPE_CHECKING:  # which has this listener
 class DataDependent(GraphListener):
     """Is called for operators whose results have such numbers, and answers where the program reads values.
 
-    Args:
-        looks: The values of the call that is traced, if they may be read.
-
     Attributes:
         numbers: Inputs that stand for numbers of Python that change from call to call: these are symbols.
     """
 
-    def __init__(self, looks: Looks | None) -> None:
-        self.looks = looks
-        self.numbers: set[fx.Node] = set()
+    effects = ("data_dependent",)
 
-    def wants(self, func: _torch.operators.Operator) -> bool:
-        return effects_of(func).data_dependent
+    def __init__(self) -> None:
+        self.numbers: set[fx.Node] = set()
 
     def on_recorded(
         self,
@@ -58,21 +52,23 @@ class DataDependent(GraphListener):
         for leaf in leaves:
             if type(leaf) is MetaTensor and leaf.meta_spec.solver is not None:
                 recorder.symints.offer(leaf.meta_spec, leaf.meta_tag)
-        if self.looks is not None and recorder.phase == "forward":
-            self.looks.tell_unbacked(node.meta["unbacked"], result, partial(self._value_now, recorder, node))
+        looks = recorder.listeners.looks
+        if looks is not None and recorder.phase == "forward":
+            looks.tell_unbacked(node.meta["unbacked"], result, partial(self._value_now, recorder, node))
 
     def are_wanted(self, recorder: Recorder, func: _torch.operators.Operator, args: tuple[Any, ...]) -> bool:
         """Returns whether an operator that needs values gets those of the call; else its result is a symbol."""
-        if self.looks is None:
+        looks = recorder.listeners.looks
+        if looks is None:
             return False
         if recorder.phase == "backward":
-            return self.looks.are_sizes_wanted(func, current_symbols() is not None)
+            return looks.are_sizes_wanted(func, current_symbols() is not None)
         if args[0].meta_tag in self.numbers and current_symbols() is not None:
             return False
         drawn = args[0].meta_tag.target is DRAW_ELSEWHERE and args[0].dtype.is_floating_point and not args[0].dim()
-        if drawn and self.looks.is_drawn(user_line(), current_symbols() is not None):
+        if drawn and looks.is_drawn(user_line(), current_symbols() is not None):
             return False
-        return self.looks.are_wanted(func, args[0], user_line(), current_symbols() is not None)
+        return looks.are_wanted(func, args[0], user_line(), current_symbols() is not None)
 
     def look(
         self, recorder: Recorder, leaf: MetaTensor, text: bool = False, form: str | None = None
@@ -85,7 +81,8 @@ class DataDependent(GraphListener):
             text: Whether the program has but the text of them.
             form: What that is formatted by; None for `repr`.
         """
-        if self.looks is None or recorder.phase == "backward":
+        looks = recorder.listeners.looks
+        if looks is None or recorder.phase == "backward":
             return None
         value: torch.Tensor | None = self._value_now(recorder, recorder.node_of(leaf))
         if value is None or not text and not may_be_compared(value):
@@ -96,7 +93,7 @@ class DataDependent(GraphListener):
         with PutBack(partial(torch.set_default_dtype, torch.get_default_dtype())):
             if recorder.default_dtype is not None:  # which is set where a call compares it
                 torch.set_default_dtype(recorder.default_dtype)
-            self.looks.found.append(dataclasses.replace(look, value=look.compared(value)))
+            looks.found.append(dataclasses.replace(look, value=look.compared(value)))
         return value
 
     def memory(self, recorder: Recorder, leaf: MetaTensor) -> torch.Tensor | None:
@@ -105,7 +102,7 @@ class DataDependent(GraphListener):
         Raises:
             OnlyInEagerModeError: They are too many to be compared at each call.
         """
-        if self.looks is None or recorder.phase == "backward":
+        if recorder.listeners.looks is None or recorder.phase == "backward":
             return None
         value = recorder.known(leaf)
         if value is None:
@@ -120,12 +117,13 @@ class DataDependent(GraphListener):
         """Returns the values of a leaf in the call that is traced, for what does not depend on them; None if nobody may
         read them.
         """
-        return None if self.looks is None else self._value_now(recorder, recorder.node_of(leaf))
+        return None if recorder.listeners.looks is None else self._value_now(recorder, recorder.node_of(leaf))
 
     def _value_now(self, recorder: Recorder, node: fx.Node) -> Any:
         """Returns the value of a node in the call that is traced."""
         alive = {leaf.meta_tag for leaf in (ref() for ref in recorder.made) if type(leaf) is MetaTensor}
-        alive.update(leaf.meta_tag for leaf, _ in recorder.listeners.assigned_data.before.values())
+        if "assigned_data" in recorder.listeners:
+            alive.update(leaf.meta_tag for leaf, _ in recorder.listeners.assigned_data.before.values())
         constants = recorder.listeners.real_tensors.constants
         recorded = Recorded(recorder.in_order(), constants, recorder.written_nodes(), alive)
-        return self.looks.value(recorded, node)  # type: ignore[union-attr]
+        return recorder.listeners.looks.value(recorded, node)  # type: ignore[union-attr]

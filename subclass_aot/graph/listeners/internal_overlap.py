@@ -21,7 +21,6 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.graph.listeners.listener import GraphListener, written_leaves
 from subclass_aot.meta import MetaTensor, Storage, new_leaf
-from subclass_aot.operators import effects_of
 from subclass_aot.symbols import SizesMustBeKnown
 from subclass_aot.views import regenerated_view
 
@@ -56,8 +55,7 @@ def one_element_per_address(leaf: MetaTensor) -> Any:
 class InternalOverlap(GraphListener):
     """Has a part of an input that overlaps itself written through the storage."""
 
-    def wants(self, func: _torch.operators.Operator) -> bool:
-        return effects_of(func).mutates and not effects_of(func).reshapes
+    effects = ("writes",)
 
     def on_operator(
         self,
@@ -153,13 +151,8 @@ def reaches_places_twice(func: _torch.operators.Operator, leaf: MetaTensor) -> b
 
 
 def before(decompositions: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
-    """Returns the same decompositions of operators, which tensors that overlap themselves do not reach."""
-    own = {
-        func: functools.partial(_first, write, decompositions[func])
-        for func, write in _WRITES.items()
-        if func in decompositions
-    }
-    return {**decompositions, **_FIRST, **own}
+    """Returns what is called before decompositions of operators, for tensors that overlap themselves."""
+    return {func: functools.partial(_first, write, decompositions.get(func)) for func, write in _WRITES.items()}
 
 
 def _first(write: Callable[..., Any], otherwise: Callable[..., Any] | None, *args: object, **kwargs: object) -> Any:
@@ -169,5 +162,5 @@ def _first(write: Callable[..., Any], otherwise: Callable[..., Any] | None, *arg
     return otherwise(*args, **kwargs) if result is NotImplemented and otherwise is not None else result
 
 
-_FIRST = {func: functools.partial(_first, write, None) for func, write in _WRITES.items()}
-"""For operators that nothing else replaces."""
+FIRST = before({})
+"""The same for operators that nothing else replaces."""

@@ -59,6 +59,8 @@ def _same_part(part: Spec, source: MetaTensor, copy: Spec) -> MetaTensor | None:
 class LazyViews(GraphListener):
     """Notes which storages were computed where eager has a lazy view, and what was written of those."""
 
+    goes_on = True
+
     def __init__(self) -> None:
         self._pairs: list[tuple[Storage, Storage]] = []  # what is a view in eager, behind its source
         self._sources: dict[Storage, MetaTensor] = {}  # by what was computed of them
@@ -74,7 +76,8 @@ class LazyViews(GraphListener):
     def collections(self) -> list[Collection[Any]]:
         return [self._sources, self._sources.values()]
 
-    def on_lazy_view(self, source: torch.Tensor, copy: torch.Tensor) -> None:
+    def note(self, source: torch.Tensor, copy: torch.Tensor) -> None:
+        """Notes that `copy` was computed, and eager has a view of `source`."""
         if type(source) is not MetaTensor or type(copy) is not MetaTensor:
             return
         memory = Storage.of(copy)

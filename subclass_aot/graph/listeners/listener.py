@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-import torch
 from torch import fx
 
 from subclass_aot import _torch
@@ -19,12 +18,26 @@ if TYPE_CHECKING:  # which has such listeners
 class GraphListener:
     """Is called for operators before they are recorded, as `on_operator` says, and for nodes.
 
-    What is overridden here is called, and nothing else.
+    What is overridden here is called, and nothing else. See `Listeners` for when a listener begins.
     """
 
+    is_of_every_program: ClassVar[bool] = False
+    """Whether it begins with the recorder."""
+    effects: ClassVar[tuple[str, ...]] = ()
+    """It begins with an operator that has one of these: attributes of `Effects`."""
+    operators: ClassVar[frozenset[Any]] = frozenset()
+    """It begins with one of these, too."""
+    goes_on: ClassVar[bool] = False
+    """Whether it is called for all operators once it has begun, and not only for those that it begins with."""
+    is_shared: ClassVar[bool] = False
+    """Whether forks of the recorder note something in what they have in common: it begins before they do."""
+
     def wants(self, func: _torch.operators.Operator) -> bool:
-        """Returns whether `on_operator` and `on_recorded` are called for an operator; a recorder calls this once."""
-        return True
+        """Returns whether it is called for an operator, when it has begun; a recorder calls this once."""
+        if self.goes_on:
+            return True
+        effects = effects_of(func)
+        return any([getattr(effects, name) for name in self.effects]) or bool(self.operators) and func in self.operators
 
     def on_operator(
         self,
@@ -57,9 +70,6 @@ class GraphListener:
         self, recorder: Recorder, func: _torch.operators.Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         """Is called before an operator on a wrapper goes to the wrapper's class."""
-
-    def on_lazy_view(self, source: torch.Tensor, copy: torch.Tensor) -> None:
-        """Is called where `copy` was computed, and eager has a view of `source`: a lazy conjugation or negation."""
 
     def fork(self) -> Self:
         """Returns what a fork of the recorder has in its place: a copy, if it changes with what is recorded."""

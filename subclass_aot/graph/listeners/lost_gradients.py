@@ -24,13 +24,14 @@ _REQUIRES_GRAD = """A tensor that requires grad is used by the traced function w
 class LostGradients(GraphListener):
     """Refuses operators on real tensors that require grad; only `detach` may see one."""
 
+    goes_on = True
+
     def __init__(self) -> None:
         self._met: torch.Tensor | None = None
 
     def note(self, tensor: torch.Tensor) -> None:
-        """Notes a real tensor among the arguments of the next operator."""
-        if tensor.requires_grad and torch.is_grad_enabled():
-            self._met = tensor
+        """Notes a real tensor that requires grad among the arguments of the next operator."""
+        self._met = tensor
 
     def on_operator(
         self,

@@ -49,6 +49,10 @@ _LOST = """`as_strided` of a view reaches out of that view, and a gradient goes 
 class MutatedViews(GraphListener):
     """Refuses what autograd would differentiate as of another view. See Note [Mutated views]."""
 
+    effects = ("reshapes",)
+    operators = frozenset({AS_STRIDED})
+    goes_on = True
+
     def __init__(self) -> None:
         # By the id of a base: its version after the first metadata mutation of one of its views.
         self._mutated_at: dict[int, int] = {}
@@ -132,6 +136,10 @@ class MutatedViews(GraphListener):
 
 class _Outside(_torch.dispatch.DispatchMode):
     """Notes whether `as_strided` reaches out of a view in a `with` block."""
+
+    effects = ("reshapes",)
+    operators = frozenset({AS_STRIDED})
+    goes_on = True
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

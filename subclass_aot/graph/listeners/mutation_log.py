@@ -62,6 +62,9 @@ class MutationLog(GraphListener):
         extents: How many elements a storage has in the end, where that is more than it began with.
     """
 
+    is_of_every_program = True
+    goes_on = True
+
     def __init__(self) -> None:
         self.written: dict[Storage, set[Phase]] = {}
         self.metadata: list[tuple[torch.Tensor, Step, bool]] = []

@@ -21,7 +21,7 @@ import functools
 import math
 import sys
 import weakref
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -71,21 +71,20 @@ class Places(GraphListener):
     """Notes what of the places of tensors in memory a trace depends on. See Note [Places in memory].
 
     Attributes:
-        begins_read: Placeholders whose beginning in their storage was read, and wrappers whose beginning was.
         reaching: Inputs of which a view has places that they have no element in.
         views: The nodes of views that `memory_views.py` may have to make otherwise: each with that of the leaf that
             owns the memory, and with the view; None for one of which no operator says that it is a view.
-        bytes_of: How large the storages of inputs are, as far as that is known.
         counts_in_inputs: Whether one of them counts from where the storage of an input begins.
         began: Where what autograd writes through begins, by the sizes, strides and offset of views that count from the
             beginning of the storage.
     """
 
+    operators = frozenset({*COUNTED, *SAFE_VIEWS, UNFOLD})
+    is_shared = True
+
     def __init__(self) -> None:
         self.views: dict[fx.Node, tuple[fx.Node, Spec | None]] = {}
-        self.begins_read: list[Any] = []
         self.reaching: set[Storage] = set()
-        self.bytes_of: dict[Storage, int] = {}
         self.counts_in_inputs = False
         self.began: dict[tuple[Any, ...], set[int]] = {}
         self._is_counted = False
@@ -93,13 +92,9 @@ class Places(GraphListener):
 
     def fork(self) -> Places:
         places = Places()
-        places.begins_read, places.reaching = self.begins_read, set(self.reaching)
-        places.began = self.began
-        places.counts_in_inputs, places.views, places.bytes_of = self.counts_in_inputs, dict(self.views), self.bytes_of
+        places.reaching, places.began = set(self.reaching), self.began
+        places.counts_in_inputs, places.views = self.counts_in_inputs, dict(self.views)
         return places
-
-    def wants(self, func: _torch.operators.Operator) -> bool:
-        return func in COUNTED or func in SAFE_VIEWS or func is UNFOLD
 
     def on_wrapper_operator(
         self, recorder: Recorder, func: _torch.operators.Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -136,22 +131,19 @@ class Places(GraphListener):
         if func is UNFOLD:
             return
         if owner.tag.op == "placeholder" and argument_at(COUNTED[func], args, kwargs) is not None:
-            self.begins_read.append(owner.tag)
+            recorder.begins_read.append(owner.tag)
             self.counts_in_inputs = True
         if func is AS_STRIDED_SCATTER or owner in recorder.mutations.extents:
             return
         began: Spec = owner.tag.meta["spec"]
         if not began.has_places_of(view):
             late = recorder.phase == "backward" and owner not in self.reaching  # what the graph is given is settled
-            beyond = view.extent * view.dtype.itemsize > self.bytes_of.get(owner, math.inf)
+            beyond = view.extent * view.dtype.itemsize > recorder.listeners.real_tensors.bytes_of.get(owner, math.inf)
             if owner.tag.op == "call_function" or late or beyond:
                 where = ", while gradients are computed" if late else ""
                 raise TraceError(_OUTSIDE.format(operator=func, where=where, line=user_line(), owner=began, view=view))
             self.reaching.add(owner)
             self.counts_in_inputs = True
-
-    def collections(self) -> list[Collection[Any]]:
-        return [self.begins_read]
 
     def _note_where_it_began(self, x: torch.Tensor, view: Spec) -> None:
         known: torch.Tensor | None = _torch.autograd.base_of(x)
@@ -215,9 +207,9 @@ def _note(recorder: Recorder, x: torch.Tensor) -> Any:
     """Notes that a program reads where a tensor begins."""
     if not is_own(sys._getframe(2)):
         if isinstance(x, MetaTensor):
-            recorder.listeners.places.begins_read.append(Storage.of(x).tag)
+            recorder.begins_read.append(Storage.of(x).tag)
         elif _torch.wrappers.is_traceable_wrapper_subclass(x):
-            recorder.listeners.places.begins_read.append(x)
+            recorder.begins_read.append(x)
     return NotImplemented
 
 
@@ -230,7 +222,7 @@ def _noting(func: _torch.operators.Operator) -> Callable[..., Any]:
     def note_counted(recorder: Recorder, x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         is_counted = argument_at(COUNTED[func], (x, *args), kwargs) is not None
         if is_counted and _torch.wrappers.is_traceable_wrapper_subclass(x) and not is_own(sys._getframe(2)):
-            recorder.listeners.places.begins_read.append(x)
+            recorder.begins_read.append(x)
         return NotImplemented
 
     return note_counted

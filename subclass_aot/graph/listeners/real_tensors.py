@@ -12,7 +12,7 @@ from subclass_aot import _torch
 from subclass_aot.call import refuse_without_memory
 from subclass_aot.graph.listeners.constants import Readable, known_value
 from subclass_aot.graph.listeners.listener import GraphListener
-from subclass_aot.meta import MetaTensor, Spec
+from subclass_aot.meta import MetaTensor, Spec, Storage
 
 if TYPE_CHECKING:  # which has this listener
     from subclass_aot.graph.recorder import Recorder
@@ -23,11 +23,15 @@ class RealTensors(GraphListener):
 
     Attributes:
         constants: Real tensors met on the way, by attribute name.
+        bytes_of: How large the storages of inputs are, as far as that is known.
         read_values: The values of inputs that were read while tracing, by flat slot.
     """
 
+    is_of_every_program = True
+
     def __init__(self) -> None:
         self.constants: dict[str, torch.Tensor] = {}
+        self.bytes_of: dict[Storage, int] = {}
         self.read_values: dict[int, Any] = {}
         self._readable: dict[fx.Node, Readable] = {}
         self._stand_ins: dict[int, tuple[torch.Tensor, MetaTensor]] = {}
@@ -36,6 +40,7 @@ class RealTensors(GraphListener):
     def fork(self) -> RealTensors:
         fork = RealTensors()
         fork.constants, fork.read_values = dict(self.constants), self.read_values
+        fork.bytes_of = self.bytes_of
         fork._readable, fork._stand_ins = dict(self._readable), dict(self._stand_ins)
         return fork
 

@@ -69,6 +69,9 @@ class RandomNumbers(GraphListener):
 
     # More than ten attributes: three places among the draws, what was drawn and set by these, and others' generators.
 
+    is_of_every_program = True
+    effects = ("random",)
+
     def __init__(self) -> None:
         self.start = States(torch.empty(0), [])
         self.line_elsewhere = ""
@@ -101,7 +104,7 @@ class RandomNumbers(GraphListener):
             yield
 
     def wants(self, func: _torch.operators.Operator) -> bool:
-        return effects_of(func).random and func is not DRAW_ELSEWHERE
+        return super().wants(func) and func is not DRAW_ELSEWHERE
 
     def collections(self) -> list[Collection[Any]]:
         return [self._states.values()]
@@ -291,7 +294,7 @@ class RandomNumbers(GraphListener):
         Raises:
             TraceError: The draw is in another backward, or the graph has run up to it.
         """
-        earlier, looks = self._nodes[at], recorder.listeners.data_dependent.looks
+        earlier, looks = self._nodes[at], recorder.listeners.looks
         if earlier not in recorder.nodes or looks is not None and looks.has_answered and not is_last:
             raise _OTHER_DRAW.error(_SETS)
         with recorder.graph.inserting_before(earlier):

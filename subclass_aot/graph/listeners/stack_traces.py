@@ -21,6 +21,8 @@ class StackTraces(GraphListener):
         given: The lines of all nodes from now on, where a graph is recorded again.
     """
 
+    is_of_every_program = True
+
     def __init__(self) -> None:
         self.given: str | None = None
         self._frames: dict[int, tuple[Any, ...]] = {}  # of forward, by the sequence number of autograd

@@ -101,7 +101,7 @@ def choose(recorder: Recorder, pred: Any, true_fn: Callable[[], Any], false_fn: 
         TraceError: A branch draws random numbers or has an effect, or they do not give the same kind of results.
         Retrace: The same, where the call that is traced may decide: it has to.
     """
-    looks = recorder.listeners.data_dependent.looks
+    looks = recorder.listeners.looks
     value = decided(recorder, pred, by_looking=looks is not None and looks.at_branches)
     if value is not None:
         return true_fn() if value else false_fn()

@@ -31,7 +31,7 @@ def test_a_part_is_written_through_the_storage(write: Callable[[Any], Any], name
     assert raw(recorder) == names
     through: Any = recorder.in_order()[-1].args[0]
     assert through.target is aten.as_strided.default and len(through.args) == 3
-    assert not recorder.listeners.places.begins_read, "it does not count from where the storage begins"
+    assert not recorder.begins_read, "it does not count from where the storage begins"
 
 
 @pytest.mark.parametrize(

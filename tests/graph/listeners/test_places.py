@@ -30,7 +30,7 @@ def noted(program: Callable[[Any], Any], spec: Spec = SLICE) -> tuple[Recorder, 
             return program(x)
 
     recorded(within, spec, recorder=recorder)
-    return recorder, [node.name for node in recorder.listeners.places.begins_read if node.op == "placeholder"]
+    return recorder, [node.name for node in recorder.begins_read if node.op == "placeholder"]
 
 
 @pytest.mark.parametrize(
@@ -75,8 +75,8 @@ def test_a_wrapper_is_noted_itself() -> None:
             wrapper.storage_offset()
 
     recorded(program, SLICE, recorder=recorder)
-    assert [each is seen[0] for each in recorder.listeners.places.begins_read] == [True]
-    assert any(held is recorder.listeners.places.begins_read for held in recorder.collections())
+    assert [each is seen[0] for each in recorder.begins_read] == [True]
+    assert any(held is recorder.begins_read for held in recorder.collections())
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_what_reaches_out_of_an_input_in_backward_is_refused_unless_forward_did(
 def test_forks_share_what_was_asked_and_not_what_they_made() -> None:
     recorder, x = recorded(lambda x: (x.unfold(0, 2, 2), x)[1], SLICE)
     fork, _ = gone_backward(recorder, lambda t: (x.storage_offset(), x.unfold(0, 3, 3), t)[2])
-    assert recorder.listeners.places.begins_read is fork.listeners.places.begins_read
+    assert recorder.begins_read is fork.begins_read
     assert [node.name for node in recorder.listeners.places.views] == ["unfold"]
     assert [node.name for node in fork.listeners.places.views] == ["unfold", "unfold_1"]
 
