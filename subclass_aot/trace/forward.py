@@ -144,15 +144,14 @@ def run_forward(
         results, outcome = with_assigned_data(results, outcome, inputs, recorder)
     recorder.graph.gradients_asked_for = asked_for  # type: ignore[attr-defined]
     of_metadata = check_metadata_mutations(inputs, user, recorder)
-    if gradients:
-        refuse_other_gradients(inputs, gradients)
+    refuse_other_gradients(inputs, gradients)
     hooked = torch.utils.hooks.RemovableHandle.next_id != hooks
     reader = OutputReader(inputs.seen, inputs.leaves, recorder, not inputs.inference, hooked)
     mutations = mutations_of(inputs, user, recorder, reader, of_metadata, outcome)
     outputs = reader.read(results)
-    for output in outputs:
-        if isinstance(output, Constant) and isinstance(output.value, torch.Tensor):
-            other_threads.refuse_made_elsewhere(recorder.graph, output.value)
+    constants = [output.value for output in outputs if isinstance(output, Constant)]
+    for tensor in [value for value in constants if isinstance(value, torch.Tensor)]:
+        other_threads.refuse_made_elsewhere(recorder.graph, tensor)
     if contexts:
         refuse_context_changes(inputs.plan.paths, mutations, outputs)
     if recorder.mutations.metadata:

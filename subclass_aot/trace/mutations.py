@@ -101,7 +101,7 @@ def refuse_other_gradients(inputs: TracedInputs, before: Mapping[str, torch.Tens
     Raises:
         MutationError: There is one.
     """
-    for path, gradient in gradients_of_computed(inputs).items():
+    for path, gradient in gradients_of_computed(inputs).items() if before else ():
         if gradient is not before[path]:
             raise MutationError(messages.GRADIENT_OF_COMPUTED.format(path=path))
 
