@@ -30,42 +30,52 @@ def _as_subclass(torchs: Callable[..., Any], tensor: torch.Tensor, cls: type[tor
 
 
 @stands_in(torch.Tensor, "as_subclass")
-def _as_subclass_of(there: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    return there(*args, **kwargs) if hasattr(torch, "as_subclass") else _as_subclass(there, *args, **kwargs)
+def _as_subclass_of(there: Callable[..., Any], *args: object, **kwargs: object) -> Any:
+    converted: Callable[..., Any] = there if hasattr(torch, "as_subclass") else partial(_as_subclass, there)
+    return converted(*args, **kwargs)
 
 
 @stands_in(*_torch.plain_subclasses.MAKE_SUBCLASS)
 def _make_subclass(
-    torchs: Callable[..., Any], cls: type[torch.Tensor], data: torch.Tensor, *others: Any, **options: Any
+    torchs: Callable[..., Any],
+    cls: type[torch.Tensor],
+    data: torch.Tensor,
+    require_grad: bool = False,
+    *others: object,
+    **options: object,
 ) -> Any:
-    recorder = _recorder_of(data, cls)
-    if len(others) > 1 or options.keys() - {"require_grad"} or recorder is None:
-        return torchs(cls, data, *others, **options)
-    return _detached(recorder, data, cls, *others, **options)
+    recorder = None if others or options else _recorder_of(data, cls)
+    if recorder is None:
+        return torchs(cls, data, require_grad, *others, **options)
+    return _detached(recorder, data, cls, require_grad)
 
 
-def _detached(recorder: Recorder, data: torch.Tensor, cls: type[torch.Tensor], require_grad: bool = False) -> Any:
+def _detached(recorder: Recorder, data: torch.Tensor, cls: type[torch.Tensor], require_grad: bool) -> Any:
     made = _converted(recorder, _aten.detach.default, data, cls)
     with _torch.dispatch.disable_torch_function():
         return made.requires_grad_() if require_grad else made
 
 
 @stands_in(*_torch.plain_subclasses.NEW)
-def _new(torchs: Callable[..., Any], cls: type[torch.Tensor], *args: Any, **options: Any) -> Any:
+def _new(torchs: Callable[..., Any], cls: type[torch.Tensor], *args: object, **options: object) -> Any:
     if options or not _torch.plain_subclasses.is_plain_subclass(cls) or _running() is None:
         return torchs(cls, *args, **options)
     is_copy = len(args) == 1 and isinstance(args[0], torch.Tensor)
-    tensor = args[0] if is_copy else torch.Tensor(*args)
+    tensor: Any = args[0] if is_copy else torch.Tensor(*args)
     recorder = _recorder_of(tensor, cls)
     return torchs(cls, *args) if recorder is None else _converted(recorder, _aten.alias.default, tensor, cls)
 
 
 @stands_in(*_torch.plain_subclasses.NEW_PARAMETER)
 def _new_parameter(
-    torchs: Callable[..., Any], cls: Any, data: Any = None, requires_grad: bool = True, **options: Any
+    torchs: Callable[..., Any],
+    cls: type[torch.Tensor],
+    data: torch.Tensor | None = None,
+    requires_grad: bool = True,
+    **options: object,
 ) -> Any:
     recorder = None if options or cls is torch.nn.Parameter else _recorder_of(data, cls)
-    if recorder is None or _torch.plain_subclasses.is_front(data):
+    if recorder is None or data is None or _torch.plain_subclasses.is_front(data):
         return torchs(cls, data, requires_grad, **options)
     return _detached(recorder, data, cls, requires_grad)
 
