@@ -183,10 +183,10 @@ def _with_backward(
     compile_backward = functools.partial(_compile_backward, options.backward, graphs, name)
     others = UnexpectedTangents(signature, with_tangents, graphs, compile_backward)
     backward: BoxedFunction
-    if options.lazy_backward and signature.assumptions.symbols is None:
+    if options.lazy_backward and (signature.assumptions.symbols is None or options.backward.assumes_nothing):
         compile_later = functools.partial(compile_backward, graphs.backward)
         backward = LazyFunction(compile_later, name, user_line())
-    else:  # a compiler that does not take symbols is given numbers, before forward runs
+    else:  # a compiler may assume something of symbols, or not take them and be given numbers, before forward runs
         backward = compile_backward(graphs.backward)
     return dataclasses.replace(compiled, backward=backward, others=others)
 

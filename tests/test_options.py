@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from torch import fx
 
 from subclass_aot import SubclassAotError, aot_compile
+from subclass_aot.backends import BACKENDS
 from subclass_aot.options import Options
 from subclass_aot.products import WRITTEN_OUT
 
@@ -59,3 +61,21 @@ def test_when_backward_is_compiled(lazy: bool) -> None:
     assert len(graphs) == (1 if lazy else 2)
     result.backward()
     assert len(graphs) == 2
+
+
+@pytest.mark.parametrize("assumes_nothing", [True, False])
+def test_when_backward_with_symbolic_sizes_is_compiled(assumes_nothing: bool) -> None:
+    compiled: list[bool] = []
+    eager = BACKENDS["eager"]
+
+    def compile(graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> Any:
+        compiled.append(is_backward)
+        return eager.compile(graph, inputs, is_backward)
+
+    backend = dataclasses.replace(eager, compile=compile, assumes_nothing=assumes_nothing)
+    x = torch.rand(3, 4, requires_grad=True)
+    result = aot_compile(lambda x: (x * x).sum(), fw_compiler=backend, dynamic=True)(x)
+    assert compiled == ([False] if assumes_nothing else [False, True]), "else a guard on sizes would come too late"
+    result.backward()
+    assert compiled == [False, True]
+    assert x.grad is not None and x.grad.equal(2 * x)

@@ -92,6 +92,7 @@ class Backend:
         artifacts: How another process is spared to compile the same; None if that cannot be.
         fuses: Whether it runs cheap operators together with those that read them, so that computing them twice is free.
         takes_own: Whether it takes operators of this library that a trace can write out: see `products.py`.
+        assumes_nothing: Whether it compiles every graph with symbolic sizes, and puts no guard on these.
     """
 
     compile: Callable[[fx.GraphModule, list[Any], bool], BoxedFunction]
@@ -100,6 +101,7 @@ class Backend:
     artifacts: Artifacts | None = None
     fuses: bool = False
     takes_own: bool = False
+    assumes_nothing: bool = False
 
 
 def resolve(compiler: str | Compiler | Backend) -> Backend:
@@ -369,7 +371,7 @@ def _is_aligned(spec: Spec) -> bool:
 
 
 BACKENDS: dict[str, Backend] = {
-    "eager": Backend(_eager, takes_own=True),
+    "eager": Backend(_eager, takes_own=True, assumes_nothing=True),
     "inductor": Backend(
         _inductor,
         inductor_decompositions,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +14,8 @@ from hypothesis import strategies as st
 from torch import fx
 
 from subclass_aot import aot_compile, hooks
+from subclass_aot.backends import BACKENDS
+from subclass_aot.backends.fakes import solver_of
 from subclass_aot.backends.one_by_one import write_graph
 from subclass_aot.backends.reinplace import plan_of
 from subclass_aot.errors import MutationError
@@ -439,6 +442,28 @@ def test_random_writes(text: str, grad: bool) -> None:
     except RuntimeError:
         with pytest.raises(RuntimeError):  # what eager refuses, such as a write into one of several views
             observed(fn, x, grad)
+
+
+@given(programs())
+@settings(max_examples=50, suppress_health_check=list(HealthCheck), deadline=None)
+def test_nothing_is_assumed_of_symbolic_sizes(text: str) -> None:
+    guards: list[tuple[int, int]] = []
+    eager = BACKENDS["eager"]
+
+    def compile(graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> Any:
+        solver = solver_of(graph)
+        before = 0 if solver is None else len(solver.guards)
+        run = eager.compile(graph, inputs, is_backward)
+        guards.append((before, 0 if solver is None else len(solver.guards)))
+        return run
+
+    x = torch.randn(3, 3, dtype=torch.float64, requires_grad=True)
+    noting = dataclasses.replace(eager, compile=compile)
+    try:
+        aot_compile(function_of(text), fw_compiler=noting, dynamic=True, lazy_backward=False)(x)
+    except (MutationError, RuntimeError):
+        reject()
+    assert all(before == after for before, after in guards), "backward is compiled after the guards are written"
 
 
 def test_a_result_has_memory_of_its_own() -> None:
