@@ -429,17 +429,18 @@ class CompiledFunction(Generic[_P, _R]):
             made: What was compiled for this very call.
         """
         args, kwargs, _, _, modes = call
-        with one_at_a_time, _torch.plain_subclasses.classes_see_nothing():
+        with one_at_a_time, _torch.plain_subclasses.classes_see("nothing"):
             fitting = [s for s in self._specializations if s.entry.call(*call, check_only=True) is not MISS]
             for specialization in fitting:
                 if specialization not in tried and self._values.may_fit(specialization.signature, tried):
                     self._specializations.use(specialization)
                     return specialization
-            self._values.learn(tried, made)
-            if why := self._values.why_not_compiled(tried, len(fitting)):
-                if not self._stay_numbers(tried):
-                    raise RunsItself(why)
-                tried = {}
+            if tried:
+                self._values.learn(tried, made)
+                if why := self._values.why_not_compiled(tried, len(fitting)):
+                    if not self._stay_numbers(tried):
+                        raise RunsItself(why)
+                    tried = {}
             restored = (
                 None if self._restored is None else self._restored.fitting(call, self._kept, [*self._specializations])
             )

@@ -35,7 +35,8 @@ def log_graph(kind: _Kind, graph: fx.GraphModule, name: str) -> None:
     if _wants(logging.INFO) or _torch.logs.is_artifact_enabled(artifact):
         log = _log.info if _wants(logging.INFO) else _torch.logs.artifact_log(artifact).debug
         log("%s graph of %s\n%s", kind, name, _text(graph))
-    _torch.logs.trace_structured(f"aot_{kind}_graph", lambda: _text(graph))
+    if _torch.logs.is_traced():
+        _torch.logs.trace_structured(f"aot_{kind}_graph", _text(graph))
 
 
 def log_code(sources: Mapping[str, str], name: str) -> None:
@@ -45,10 +46,10 @@ def log_code(sources: Mapping[str, str], name: str) -> None:
         sources: Their text, by what they do.
         name: What was compiled.
     """
-    text = "\n\n".join(sources.values())
     if _wants(logging.DEBUG):
-        _log.debug("generated code of %s\n%s", name, text)
-    _torch.logs.trace_structured_artifact("subclass_aot_code", text)
+        _log.debug("generated code of %s\n%s", name, "\n\n".join(sources.values()))
+    if _torch.logs.is_traced():
+        _torch.logs.trace_structured_artifact("subclass_aot_code", "\n\n".join(sources.values()))
 
 
 def _wants(level: int) -> bool:

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
@@ -58,14 +58,19 @@ def noting_getattr(self: object, name: str) -> Any:
 
 
 @contextmanager
-def missing_names() -> Iterator[list[tuple[object, str]]]:
+def missing_names(tensors: Sequence[object]) -> Iterator[list[tuple[object, str]]]:
     """Runs the block, and notes the names that a program reads of tensors and that are not there, each with the
     tensor.
+
+    Args:
+        tensors: Those of which it is wanted.
     """
-    block = object()
-    with PutBack(attributes_put_back([(_noted, "found")])), PutBack(partial(_watch, block, False)):
-        _watch(block, True)
-        found: list[tuple[object, str]] = []
+    found: list[tuple[object, str]] = []
+    with PutBack(attributes_put_back([(_noted, "found")])), ExitStack() as stack:
+        if any(issubclass(type(tensor), cls) for tensor in tensors for cls in _classes):
+            block = object()
+            stack.enter_context(PutBack(partial(_watch, block, False)))
+            _watch(block, True)
         _noted.found = found
         yield found
 

@@ -12,13 +12,13 @@ from typing import Any, Literal
 import torch
 from torch import fx
 
+from subclass_aot import hooks
 from subclass_aot._stack import user_line
 from subclass_aot.backends import BACKENDS, Artifacts, Backend, BoxedFunction, Compiler, compiled, resolve
 from subclass_aot.call import Arguments, RecordedCall
 from subclass_aot.errors import SubclassAotError
-from subclass_aot.hooks import before_compile
 from subclass_aot.logs import log_graph
-from subclass_aot.products import recorded_whole
+from subclass_aot.products import WRITTEN_OUT
 from subclass_aot.progress import is_shown, tell
 from subclass_aot.runtime import (
     CompiledGraphs,
@@ -105,7 +105,8 @@ class Options:
     @property
     def replaced(self) -> Mapping[Any, Callable[..., Any]]:
         """The operators that are replaced while tracing: those that the compiler wants decomposed, and the user's."""
-        whole = recorded_whole() if all(backend.takes_own for backend in self.backends.values()) else {}
+        own_operators = WRITTEN_OUT if all(backend.takes_own for backend in self.backends.values()) else ()
+        whole = dict.fromkeys(own_operators, lambda *args: NotImplemented)  # which has them recorded as they are
         own = self.decompositions() if callable(self.decompositions) else self.decompositions or {}
         return {**whole, **self.inference.decompositions(), **self.forward.decompositions(), **own}
 
@@ -152,7 +153,8 @@ def compile_split(
         with_tangents: Goes backward once more, for other tangents.
         double_backward: What makes gradients differentiable.
     """
-    before_compile()
+    if hooks.at_first_compile is not None:
+        hooks.before_compile()
     graphs.tell_compilers(signature, options.backward.chooses_strides, options.backward is BACKENDS["eager"])
     log_graph("inference" if graphs.backward is None else "forward", graphs.forward, name)
     backend = options.of_forward(graphs)
@@ -223,7 +225,7 @@ def _compile_backward(backend: Backend, graphs: Graphs, name: str, graph: fx.Gra
 @contextmanager
 def _told(backend: Backend, graph: fx.GraphModule, name: str, kind: str) -> Iterator[None]:
     """Shows what is compiled while the block runs, to who asked for it. `"eager"` takes no time."""
-    if not is_shown() or backend is BACKENDS["eager"]:
+    if backend is BACKENDS["eager"] or not is_shown():
         yield
         return
     count = sum(node.op == "call_function" for node in graph.graph.nodes)

@@ -9,7 +9,7 @@ result. That one is in graphs for the backends "eager" and "inductor" only; for 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -59,11 +59,6 @@ def writes_out(op: Operator) -> Callable[[Callable[..., torch.Tensor]], Callable
         return function
 
     return declare
-
-
-def recorded_whole() -> Mapping[Any, Callable[..., Any]]:
-    """Returns decompositions with which a trace records those operators as they are."""
-    return dict.fromkeys(WRITTEN_OUT, lambda *args: NotImplemented)
 
 
 def dense(op: Operator, codes: torch.Tensor, tile: int, *rest: torch.Tensor | Sequence[float]) -> torch.Tensor:

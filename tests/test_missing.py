@@ -213,9 +213,9 @@ def test_what_is_noted() -> None:
 
     asked = Tells()
     hasattr(asked, "before")
-    with missing_names() as found:
+    with missing_names([]) as found:
         hasattr(asked, "a")
-        with missing_names() as inner:
+        with missing_names([]) as inner:
             hasattr(asked, "b")
         hasattr(asked, "__dunder__")
     hasattr(asked, "after")

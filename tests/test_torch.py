@@ -7,6 +7,7 @@ import random
 import re
 import subprocess
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
@@ -258,3 +259,34 @@ def test_lengths_of_whole_chunks_are_multiples(n: int) -> None:
         assert _torch.symbolic.evaluate(_torch.symbolic.expression_of(length), symbols) == expected
         assert _torch.symbolic.is_same_expression(length // 8 * 8, length)
         assert not solver.guards
+
+
+def test_stand_ins_serve_one_thread_and_what_is_there_by_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where another library has put a function there, and in a trace within a trace."""
+    called = []
+
+    def count(torchs: Callable[..., Any], *args: Any) -> Any:
+        called.append(torchs)
+        return torchs(*args)
+
+    class Holder:
+        @staticmethod
+        def found(x: int) -> int:
+            return x + 1
+
+    first = Holder.found
+    monkeypatch.setattr(_torch.stand_ins, "_TABLE", [])
+    _torch.stand_ins.stands_in(Holder, "found", is_static=True)(count)
+    _torch.stand_ins.stands_in(Holder, "absent")(count)
+    _torch.stand_ins.stands_in("no_module:Holder", "found")(count)
+    for _ in range(2):
+        with _torch.stand_ins.stand_ins():
+            assert Holder().found(1) == 2 and Holder.found is not first
+            thread = threading.Thread(target=Holder.found, args=(1,))
+            thread.start(), thread.join()
+    assert called == [first, first]
+    Holder.found = staticmethod(lambda x: x + 2)  # type: ignore[method-assign]
+    with _torch.stand_ins.stand_ins(), _torch.stand_ins.stand_ins():
+        assert Holder.found(1) == 3
+    assert len(called) == 4 and not hasattr(Holder, "absent") and Holder.found(1) == 3
+    assert len(called) == 4

@@ -249,12 +249,10 @@ def set_versions(tensors: tuple[torch.Tensor, ...], versions: tuple[int, ...]) -
     torch._C._autograd._unsafe_set_version_counter(tensors, versions)
 
 
-def has_saved_tensor_hooks() -> bool:
-    """Returns whether hooks see the tensors that autograd saves. The public module can set them only.
-
-    The public module sets them and has no question for them.
-    """
-    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+saved_tensor_hooks: Callable[[], Any] = partial(torch._C._autograd._top_saved_tensors_default_hooks, True)
+"""The hooks that see the tensors which autograd saves, the innermost ones; None without. The public module sets them
+and has no question for them.
+"""
 
 
 def has_hooks(tensor: torch.Tensor) -> bool:

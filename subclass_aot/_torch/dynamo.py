@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
@@ -64,31 +64,33 @@ def without_dynamo() -> Iterator[None]:
     Else generated code would be run, or the compiler started, on tensors without data. The stance is public, but is
     the process's, and may not be set where Dynamo is at work; for that, it is switched off on this thread. Dynamo is
     slow to import, and what is not there yet runs nothing: then the stance is set if somebody imports it in the block.
+
+    Backward runs operator by operator, even if a program enabled compiled autograd: that one would take the backward of
+    what is traced for one to compile. AOTAutograd, too, switches it off where it traces. It cannot be enabled before
+    its module is imported, which is slow. When it goes: nothing.
     """
     set_eval_frame: Any = torch._C._dynamo.eval_frame.set_eval_frame
     before = set_eval_frame(None)
     with PutBack(partial(set_eval_frame, before)), ExitStack() as stack:
-
-        def set_stance() -> None:
-            stack.enter_context(torch.compiler.set_stance("force_eager"))
-
         if _DYNAMO in sys.modules:
-            set_stance()
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
         else:
-            sys.meta_path.insert(0, finder := _Finder(set_stance))
+            sys.meta_path.insert(0, finder := _Finder(stack))
             stack.callback(sys.meta_path.remove, finder)
+        if (compiled_autograd := sys.modules.get(f"{_DYNAMO}.compiled_autograd")) is not None:
+            stack.enter_context(compiled_autograd._disable())
         yield
 
 
 class _Finder(MetaPathFinder):
-    """Calls a function when Dynamo has been imported.
+    """Sets the stance when Dynamo has been imported.
 
     Args:
-        then: The function.
+        stack: Ends it.
     """
 
-    def __init__(self, then: Callable[[], object]) -> None:
-        self._then = then
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         """Finds Dynamo as Python does, and no other module."""
@@ -98,22 +100,10 @@ class _Finder(MetaPathFinder):
 
             def exec_module(module: ModuleType) -> None:
                 load(module)
-                self._then()
+                self._stack.enter_context(torch.compiler.set_stance("force_eager"))
 
             spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
-
-
-@contextmanager
-def without_compiled_autograd() -> Iterator[None]:
-    """Runs the block without compiled autograd: backward runs operator by operator, even if a program enabled it.
-
-    That one would take the backward of what is traced for one to compile. AOTAutograd, too, switches it off where it
-    traces. It cannot be enabled before its module is imported, which is slow. When it goes: nothing.
-    """
-    module = sys.modules.get("torch._dynamo.compiled_autograd")
-    with nullcontext() if module is None else module._disable():
-        yield
 
 
 def current_solver() -> Any:

@@ -10,12 +10,12 @@ import ast
 import functools
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
-from subclass_aot.put_back import attributes_put_back
+from subclass_aot._torch.stand_ins import stands_in
 
 _FUNCTIONS = (
     "torch.get_float32_matmul_precision", "torch.get_num_threads", "torch.get_num_interop_threads",
@@ -49,25 +49,6 @@ def read(setting: str) -> Any:
     for name in path.split(".")[1:]:
         found = getattr(found, name)
     return found(*ast.literal_eval(f"[{arguments.removesuffix(')')}]")) if bracket else found
-
-
-def replaced(note: Callable[[str], None]) -> Callable[[], None]:
-    """Puts readers in the places of torch's that note what is read; returns what puts torch's back.
-
-    Args:
-        note: Is called with the setting, if the program has read it, and not torch itself.
-    """
-    places = _places()
-    put_back, before = attributes_put_back([(owner, name) for owner, name, _ in places]), list(_noting)
-    _noting.append(note)
-    for owner, name, reader in places:
-        setattr(owner, name, reader)
-
-    def end() -> None:
-        put_back()
-        _noting[:] = before
-
-    return end
 
 
 def left() -> dict[str, object]:
@@ -109,41 +90,45 @@ def _precision() -> str | None:
         return None
 
 
-_noting: list[Callable[[str], None]] = []
-"""Who notes, for each trace that runs."""
+noted: tuple[dict[str, None], ...] = ()
+"""Where it is noted what a program reads, for each trace that runs: see `settings_noted`."""
 
 
 def _note(setting: str) -> None:
-    for note in _noting:
-        note(setting)
+    for found in noted:
+        found[setting] = None
 
 
-@functools.cache
-def _places() -> tuple[tuple[Any, str, Callable[..., Any]], ...]:
-    functions = [(owner, name, _function(original, text)) for owner, name, text, original in _functions()]
-    return (*functions, *((cls, name, _property(vars(cls)[name])) for cls, name in _PROPERTIES))
+def _notes(text: str) -> Callable[..., Any]:
+    """Makes what notes that a program calls a function, and not torch itself.
 
-
-@functools.cache
-def by_function() -> dict[int, str]:
-    """Returns what the functions read that take no arguments, by their ids: a program may have one by another name."""
-    return {id(original): f"{text}()" for _, name, text, original in _functions() if name not in _WITH_ARGUMENTS}
-
-
-@functools.cache
-def _functions() -> tuple[tuple[Any, str, str, Any], ...]:
-    """Returns the functions that are there: the module, the name, how programs write it, and the function itself.
-
-    It is called before any is replaced.
+    Args:
+        text: How programs write it.
     """
-    found = []
+
+    def read_setting(torchs: Callable[..., Any], *args: object) -> Any:
+        if _is_of_program(sys._getframe(2)):
+            _note(f"{text}({', '.join(map(repr, args))})")
+        return torchs(*args)
+
+    return read_setting
+
+
+def _found() -> Iterator[tuple[Any, str, str, Any]]:
+    """Yields the functions that are there: the module, the name, how programs write it, and the function itself."""
     for text in _FUNCTIONS:
         path, _, name = text.rpartition(".")
         owner = sys.modules.get(path)
         if owner is not None and name in vars(owner):
-            found.append((owner, name, text, vars(owner)[name]))
-    return tuple(found)
+            yield owner, name, text, vars(owner)[name]
 
+
+_functions = tuple(_found())
+for _owner, _name, _text, _ in _functions:
+    stands_in(_owner, _name)(_notes(_text))
+
+by_function = {id(original): f"{text}()" for _, name, text, original in _functions if name not in _WITH_ARGUMENTS}
+"""What the functions read that take no arguments, by their ids: a program may have one by another name."""
 
 _generic: Any = torch.backends
 _PROPERTIES: list[tuple[type, str]] = [
@@ -169,24 +154,15 @@ def _names() -> dict[int, str]:
     return found
 
 
-def _function(original: Callable[..., Any], text: str) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def read_setting(*args: object) -> Any:
-        if _is_of_program(sys._getframe(1)):
-            _note(f"{text}({', '.join(map(repr, args))})")
-        return original(*args)
-
-    return read_setting
+def _read_property(torchs: Callable[..., Any], self: object, *args: object) -> Any:
+    name = _names().get(id(self))
+    if name is not None and _is_of_program(sys._getframe(2)):
+        _note(f"{name}.{args[0]}" if isinstance(args[0], str) else name)
+    return torchs(self, *args)
 
 
-def _property(original: Callable[..., Any]) -> Callable[..., Any]:
-    def read_setting(self: object, *args: object) -> Any:
-        name = _names().get(id(self))
-        if name is not None and _is_of_program(sys._getframe(1)):
-            _note(f"{name}.{args[0]}" if isinstance(args[0], str) else name)
-        return original(self, *args)
-
-    return read_setting
+for _class, _name in _PROPERTIES:
+    stands_in(_class, _name)(_read_property)
 
 
 def _is_of_program(frame: types.FrameType) -> bool:

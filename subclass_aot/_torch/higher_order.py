@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import functools
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 from torch.utils import _pytree
 
-from subclass_aot.put_back import PutBack, attributes_put_back
+from subclass_aot._torch.stand_ins import stands_in
 
 
 def dense_flex_attention(*args: Any, **kwargs: Any) -> Any:
@@ -23,26 +21,14 @@ def dense_flex_attention(*args: Any, **kwargs: Any) -> Any:
     return math_attention(*args, **kwargs)
 
 
-@contextmanager
-def higher_order_operators_take_anything() -> Iterator[None]:
-    """Runs the block without torch's checks of the arguments of operators that take functions.
+@stands_in("torch.nn.attention.flex_attention", "_validate_device")
+@stands_in("torch._higher_order_ops.cond", "validate_subgraph_args_types")
+def _takes_anything(torchs: Callable[..., Any], *args: object) -> None:
+    """Does nothing in place of torch's checks of the arguments of operators that take functions.
 
     Torch refuses calls that its own rules cannot serve, before anybody else sees them: `flex_attention` of tensors that
-    require grad on a device without a kernel, `torch.cond` of operands in dicts. For all threads, but traces run one at
-    a time, and what torch's rules cannot serve fails there, too. When they go: such calls are refused.
+    require grad on a device without a kernel, `torch.cond` of operands in dicts. When they go: such calls are refused.
     """
-    modules = [(sys.modules.get(place), name) for place, name in _CHECKS]
-    places = [(module, name) for module, name in modules if getattr(module, name, None) is not None]
-    with PutBack(attributes_put_back(places)):
-        for module, name in places:
-            setattr(module, name, lambda *_: None)
-        yield
-
-
-_CHECKS = (
-    ("torch.nn.attention.flex_attention", "_validate_device"),
-    ("torch._higher_order_ops.cond", "validate_subgraph_args_types"),
-)
 
 
 class CarryStructure:

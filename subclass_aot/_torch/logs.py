@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
 
 from torch._logging import _internal
 
@@ -20,29 +19,27 @@ def artifact_log(name: str) -> logging.Logger:
     return found
 
 
-def trace_structured(name: str, payload: Callable[[], str]) -> None:
-    """Writes a graph into the files of `TORCH_TRACE`, which `tlparse` reads; nothing if there are none.
+def is_traced() -> bool:
+    """Returns whether there are files of `TORCH_TRACE`, which `tlparse` reads. When it goes: no.
 
-    When it goes: nothing.
+    Torch itself finds out by writing a first text, which is slow to make.
     """
-    if _is_traced():
-        _internal.trace_structured(name, payload_fn=payload, expect_trace_id=False)
-
-
-def trace_structured_artifact(name: str, text: str) -> None:
-    """Writes a text of any name there."""
-    if _is_traced():
-        _internal.trace_structured(
-            "artifact",
-            metadata_fn=lambda: {"name": name, "encoding": "string"},
-            payload_fn=lambda: text,
-            expect_trace_id=False,
-        )
-
-
-def _is_traced() -> bool:
-    """Returns whether there are such files. Torch itself finds out by writing a first text, which is slow to make."""
     handlers = _internal.trace_log.handlers
     kind = getattr(_internal, "LazyTraceHandler", None)
     undecided = all(type(handler) is kind and getattr(handler, "root_dir", "") is None for handler in handlers)
     return not undecided or bool(handlers) and "MAST_HPC_JOB_NAME" in os.environ
+
+
+def trace_structured(name: str, text: str) -> None:
+    """Writes a graph there. When it goes: nothing."""
+    _internal.trace_structured(name, payload_fn=lambda: text, expect_trace_id=False)
+
+
+def trace_structured_artifact(name: str, text: str) -> None:
+    """Writes a text of any name there."""
+    _internal.trace_structured(
+        "artifact",
+        metadata_fn=lambda: {"name": name, "encoding": "string"},
+        payload_fn=lambda: text,
+        expect_trace_id=False,
+    )

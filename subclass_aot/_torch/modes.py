@@ -9,6 +9,9 @@ import torch
 
 from subclass_aot._torch.dispatch import dispatch_modes, leave_all_modes
 
+_function_modes: Callable[[], list[Any]] = torch.overrides._get_current_function_mode_stack
+"""The modes of this thread that see what a program calls in torch, innermost last."""
+
 
 def modes_put_back() -> Callable[[], None]:
     """Returns what puts the modes of this thread back as they are now, and switches of autograd and of oneDNN.
@@ -45,10 +48,6 @@ def modes_put_back() -> Callable[[], None]:
         torch._C._set_meta_in_tls_dispatch_include(includes_meta)
 
     return put_back
-
-
-def _function_modes() -> list[Any]:
-    return [torch._C._get_function_stack_at(i) for i in range(torch._C._len_torch_function_stack())]
 
 
 def _same(modes: list[Any], others: list[Any]) -> bool:

@@ -30,11 +30,6 @@ def steps_as_in_eager_mode() -> Iterator[None]:
         depth -= 1
         torch.compiler._is_compiling_flag = depth == 0
 
-    handles = register_optimizer_step_pre_hook(begins), register_optimizer_step_post_hook(ends)
-
-    def remove() -> None:
-        for handle in handles:
-            handle.remove()
-
-    with PutBack(remove):
+    before, behind = register_optimizer_step_pre_hook(begins), register_optimizer_step_post_hook(ends)
+    with PutBack(before.remove), PutBack(behind.remove):
         yield

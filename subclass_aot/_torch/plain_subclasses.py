@@ -19,12 +19,12 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from subclass_aot._torch.wrappers import disabled_torch_function_impl, make_wrapper_subclass
-from subclass_aot.put_back import PutBack, attributes_put_back
+from subclass_aot.put_back import PutBack
 
 without_torch_function: Any = torch._C.DisableTorchFunctionSubclass
 """A block in which classes do not see functions of torch by `__torch_function__`. The public form lets nothing out."""
@@ -32,11 +32,16 @@ without_torch_function: Any = torch._C.DisableTorchFunctionSubclass
 _make_subclass: Callable[..., Any] = torch.Tensor._make_subclass
 """Makes a tensor of another class that shares memory and version with one, and is no view. No public form."""
 
+MAKE_SUBCLASS, NEW = (torch.Tensor, "_make_subclass", True), (torch.Tensor, "__new__", True)
+NEW_PARAMETER = torch.nn.Parameter, "__new__", True
+"""Where torch makes tensors of another class, in C++ and below all that modes see: what `stands_in` takes."""
+
 _dense_dispatch = torch.Tensor.__torch_dispatch__
 _parameter: Any = torch.nn.parameter  # the stubs of torch do not have the class
 _lazy: type = _parameter.UninitializedTensorMixin
 _C: Any = torch._C
 """Reads and sets whether classes see functions of torch. The public forms are blocks that only turn it off."""
+_States = _C._TorchFunctionState
 
 
 def is_plain_subclass(cls: type) -> bool:
@@ -66,15 +71,15 @@ class TracedTensor(torch.Tensor):
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: Callable[..., Any], types: object, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        args, kwargs = _without_fronts((args, kwargs or {}), [])
+        args, kwargs = leaves_of_fronts((args, kwargs or {}), [])
         return func(*args, **kwargs)
 
     def __repr__(self, *, tensor_contents: object = None) -> str:  # type: ignore[override]
         return repr(leaf_of(self))
 
 
-_leaves: dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor]] = {}
-"""The leaf of each front that is alive, by the id of the front."""
+leaves: dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor]] = {}
+"""The leaf of each front that is alive, by the id of the front. Mostly there is none, and nobody need ask for more."""
 
 
 def notes_functions(value: object) -> bool:
@@ -96,13 +101,13 @@ def make_front(cls: type[torch.Tensor], leaf: torch.Tensor, *metadata: object) -
     front: Any = make_wrapper_subclass(TracedTensor, *metadata)
     object.__setattr__(front, "__class__", cls)
     key = id(front)
-    _leaves[key] = weakref.ref(front, lambda _: _leaves.pop(key, None)), leaf
+    leaves[key] = weakref.ref(front, lambda _: leaves.pop(key, None)), leaf
     return front
 
 
 def give_up_fronts(is_over: Callable[[Any], bool]) -> None:
     """Takes their class from fronts whose leaf belongs to a trace that is over: nothing sees operators on them."""
-    for ref, leaf in list(_leaves.values()):
+    for ref, leaf in list(leaves.values()):
         front: Any = ref()
         if front is not None and is_over(leaf):
             object.__setattr__(front, "__class__", TracedTensor)
@@ -110,7 +115,7 @@ def give_up_fronts(is_over: Callable[[Any], bool]) -> None:
 
 def leaf_of(tensor: object) -> Any:
     """Returns the leaf behind a front; any other value as it is."""
-    found = _leaves.get(id(tensor)) if _leaves else None
+    found = leaves.get(id(tensor)) if leaves else None
     return found[1] if found is not None and found[0]() is tensor else tensor
 
 
@@ -119,24 +124,18 @@ def is_front(value: object) -> bool:
     return leaf_of(value) is not value
 
 
-def leaves_of_fronts(values: object, met: list[tuple[Any, Any]]) -> Any:
-    """Returns the arguments of an operator with leaves in the place of fronts.
+def leaves_of_fronts(value: object, met: list[tuple[Any, Any]]) -> Any:
+    """Returns the arguments of an operator, or one of them, with leaves in the place of fronts.
 
     Args:
-        values: A tuple, list or dict of arguments.
+        value: What may have fronts in it.
         met: Gets each front, with its leaf.
     """
-    if not _leaves:
-        return values
-    return _without_fronts(values, met)
-
-
-def _without_fronts(value: object, met: list[tuple[Any, Any]]) -> Any:
     kind: Any = type(value)
     if isinstance(value, tuple | list) and kind in (tuple, list):
-        return kind([_without_fronts(x, met) for x in value])
+        return kind([leaves_of_fronts(x, met) for x in value])
     if isinstance(value, dict) and kind is dict:
-        return {key: _without_fronts(x, met) for key, x in value.items()}
+        return {key: leaves_of_fronts(x, met) for key, x in value.items()}
     leaf = leaf_of(value)
     if leaf is not value:
         met.append((value, leaf))
@@ -151,81 +150,25 @@ def as_class(tensor: torch.Tensor, cls: type[torch.Tensor]) -> Any:
     return _make_subclass(cls, tensor) if front is None else front(tensor, cls)
 
 
-def _as_it_is(function: Callable[..., Any]) -> Callable[..., Any]:
-    return function
-
-
 @contextmanager
-def conversions_replaced(
-    as_subclass: Callable[..., Any], make_subclass: Callable[..., Any], new: Callable[..., Any]
-) -> Iterator[None]:
-    """Runs the block with other functions called first where a tensor of another class is made, in all threads.
-
-    Torch makes such tensors in C++, below all that modes see. Each function gets the arguments of the one that it
-    stands for, and gives `NotImplemented` where that is to be called.
+def classes_see(what: Literal["nothing", "functions", "as outside"]) -> Iterator[None]:
+    """Runs a block in which classes see functions of torch by `__torch_function__`, or do not.
 
     Args:
-        as_subclass: For `Tensor.as_subclass`.
-        make_subclass: For `Tensor._make_subclass`, and for `Parameter` of a class derived from it.
-        new: For `Tensor.__new__`.
+        what: `nothing` in a block of this library; in that, `as outside` for what is the program's, as its classes
+            saw it where it called this library; `functions` for compilers, also where they are called in backward,
+            around which classes may see nothing.
     """
-
-    def or_else(first: Callable[..., Any], torchs: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: object, **kwargs: object) -> Any:
-            made = first(*args, **kwargs)
-            return torchs(*args, **kwargs) if made is NotImplemented else made
-
-        return call
-
-    def new_parameter(cls: type, data: object = None, requires_grad: bool = True, **kwargs: object) -> Any:
-        if cls is torch.nn.Parameter or kwargs or is_front(data):
-            return NotImplemented
-        return make_subclass(cls, data, requires_grad)
-
-    tensor: Any = torch.Tensor
-    parts: list[tuple[Any, str, Callable[..., Any], Callable[[Any], Any]]] = [
-        (tensor, "_make_subclass", make_subclass, staticmethod),
-        (tensor, "__new__", new, staticmethod),
-        (torch.nn.Parameter, "__new__", new_parameter, staticmethod),
-    ]
-    # Fastai puts another method there, which calls torch's by a name that it gives to it.
-    other = vars(tensor).get("as_subclass") is not None and hasattr(torch, "as_subclass")
-    parts.append((torch if other else tensor, "as_subclass", as_subclass, _as_it_is))
-    with PutBack(attributes_put_back((owner, name) for owner, name, _, _ in parts)):
-        for owner, name, first, as_method in parts:
-            setattr(owner, name, as_method(or_else(first, getattr(owner, name))))
-        yield
-
-
-@contextmanager
-def classes_see_nothing() -> Iterator[None]:
-    """Runs a block of this library in which classes do not see functions of torch; see `classes_see_again`."""
-    with PutBack(partial(setattr, _outside, "state", _outside.state)):
-        if _outside.state is None:
-            _outside.state = _C._get_torch_function_state()
-        with without_torch_function():
-            yield
-
-
-@contextmanager
-def classes_see_functions() -> Iterator[None]:
-    """Runs a block in which classes see functions of torch; in backward they may not, if they did not where it was
-    called.
-    """
-    with PutBack(partial(_C._set_torch_function_state, _C._get_torch_function_state())):
-        _C._set_torch_function_state(_C._TorchFunctionState.ENABLED)
-        yield
-
-
-@contextmanager
-def classes_see_again() -> Iterator[None]:
-    """Runs a user's program within `classes_see_nothing`: classes see functions of torch as they did outside of it."""
-    inside = _C._get_torch_function_state()
-    if _outside.state is None or inside == _outside.state:
-        yield
-        return
-    with PutBack(partial(_C._set_torch_function_state, inside)):
-        _C._set_torch_function_state(_outside.state)
+    before, outside = _C._get_torch_function_state(), _outside.state
+    at_call = before if outside is None else outside
+    state = {
+        "nothing": before if before == _States.ALL_DISABLED else _States.SUBCLASSES_DISABLED,
+        "as outside": at_call,
+        "functions": _States.ENABLED,
+    }[what]
+    with PutBack(partial(_C._set_torch_function_state, before)), PutBack(partial(setattr, _outside, "state", outside)):
+        _outside.state = at_call if what == "nothing" else outside
+        _C._set_torch_function_state(state)
         yield
 
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 
+from subclass_aot._torch.stand_ins import stands_in
 from subclass_aot.errors import TraceError
-from subclass_aot.put_back import PutBack, attributes_put_back
 
 _NO_MEMORY = """{name} is a function of TorchScript, and its interpreter writes what {what} makes into memory.
   While a program is traced, tensors have no memory, and the process would crash.
@@ -27,45 +24,38 @@ class _Done(NamedTuple):
     value: Any
 
 
-@contextmanager
-def scripted_functions_write_no_memory() -> Iterator[None]:
-    """Runs the block with TorchScript's functions called in Python if their interpreter would write such memory.
+@stands_in(torch._C.ScriptFunction, "__call__")
+def _called(torchs: Callable[..., Any], self: Any, *args: object, **kwargs: object) -> Any:
+    """Calls a function of TorchScript in Python if the interpreter would write such memory.
 
     The interpreter runs in C++, calls operators through the dispatcher, and trusts what `empty` gives. A function that
     was scripted has the Python function that it was made of, in the attribute that Dynamo inlines. `torch.jit.fork`
     takes functions to C++ as well, so it calls them at once. When these names go: such functions crash the process.
     """
-    function, method = torch._C.ScriptFunction, torch._C.ScriptMethod
-    places = [(function, "__call__"), (method, "__call__"), (torch._C, "fork"), (torch._C, "wait")]
-    thread = threading.get_ident()
-    kept: list[Callable[..., Any]] = [getattr(holder, name) for holder, name in places]
-    call, call_method, fork, wait = kept
+    what = _written_by(self)
+    if what is None:
+        return torchs(self, *args, **kwargs)
+    inlined = getattr(self, "_torchdynamo_inline", None)
+    if inlined is None:
+        raise TraceError(_NO_MEMORY.format(name=self.name, what=what))
+    return inlined(*args, **kwargs)
 
-    def called(self: Any, *args: object, **kwargs: object) -> Any:
-        if threading.get_ident() != thread or (what := _written_by(self)) is None:
-            return call(self, *args, **kwargs)
-        inlined = getattr(self, "_torchdynamo_inline", None)
-        if inlined is None:
-            raise TraceError(_NO_MEMORY.format(name=self.name, what=what))
-        return inlined(*args, **kwargs)
 
-    def called_method(self: Any, *args: object, **kwargs: object) -> Any:
-        if threading.get_ident() == thread and (what := _written_by(self)) is not None:
-            raise TraceError(_NO_MEMORY.format(name=self.name, what=what))
-        return call_method(self, *args, **kwargs)
+@stands_in(torch._C.ScriptMethod, "__call__")
+def _called_method(torchs: Callable[..., Any], self: Any, *args: object, **kwargs: object) -> Any:
+    if (what := _written_by(self)) is not None:
+        raise TraceError(_NO_MEMORY.format(name=self.name, what=what))
+    return torchs(self, *args, **kwargs)
 
-    def forked(function: Callable[..., Any], *args: object, **kwargs: object) -> Any:
-        here = threading.get_ident() == thread
-        return _Done(function(*args, **kwargs)) if here else fork(function, *args, **kwargs)
 
-    def waited(future: object) -> Any:
-        return future.value if isinstance(future, _Done) else wait(future)
+@stands_in(torch._C, "fork")
+def _forked(torchs: Callable[..., Any], function: Callable[..., Any], *args: object, **kwargs: object) -> _Done:
+    return _Done(function(*args, **kwargs))
 
-    with PutBack(attributes_put_back(places)):
-        others: list[Callable[..., Any]] = [called, called_method, forked, waited]
-        for (holder, name), other in zip(places, others, strict=True):
-            setattr(holder, name, functools.update_wrapper(other, getattr(holder, name)))
-        yield
+
+@stands_in(torch._C, "wait")
+def _waited(torchs: Callable[..., Any], future: object) -> Any:
+    return future.value if isinstance(future, _Done) else torchs(future)
 
 
 def _written_by(scripted: Any) -> str | None:

@@ -16,6 +16,7 @@ from subclass_aot._torch.dispatch import (
     without_function_modes,
     without_transforms,
 )
+from subclass_aot._torch.stand_ins import has_value
 from subclass_aot.put_back import PutBack
 
 
@@ -45,10 +46,8 @@ class Switch:
             self._users.discard(user)
 
 
-compiling = Switch(
-    lambda: torch.compiler._is_compiling_flag, lambda value: setattr(torch.compiler, "_is_compiling_flag", value)
-)
-"""Within the block `torch.compiler.is_compiling()` is true. Only torch's own exporter sets what it reads."""
+has_value(torch.compiler, "_is_compiling_flag", True)
+"""In a trace, `torch.compiler.is_compiling()` is true. Only torch's own exporter sets what it reads."""
 
 _literals_are_moved_late = Switch(torch._C._only_lift_cpu_tensors, torch._C._set_only_lift_cpu_tensors)
 """Within the block the memory of `torch.tensor(literal, device=...)` is on the CPU until modes have seen the tensor."""

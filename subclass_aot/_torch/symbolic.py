@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
-from subclass_aot._torch.plain_subclasses import classes_see_functions
+from subclass_aot._torch.plain_subclasses import classes_see
 from subclass_aot._torch.solver_steps import ask
 from subclass_aot._torch.symbol_nodes import forget_nodes, known_answer, polynomials_of, solver_with_nodes
 from subclass_aot.put_back import PutBack, attributes_put_back
@@ -361,7 +361,7 @@ def evaluate(expression: sympy.Basic, values: Mapping[Any, Any]) -> Any:
     """Computes a sympy expression by Python operators on `values`, which may be proxies of a graph."""
     from torch.utils._sympy.interp import sympy_interp
 
-    with classes_see_functions():  # proxies are a class, and have to
+    with classes_see("functions"):  # proxies are a class, and have to
         return sympy_interp(_operators_of_python(), dict(values), expression)
 
 

@@ -219,7 +219,7 @@ def _as_sequence(outputs: object) -> Any:
     return (outputs,) if isinstance(outputs, torch.Tensor) else outputs
 
 
-@_torch.plain_subclasses.classes_see_functions()  # compilers may trace again, with proxies, which are of a class
+@_torch.plain_subclasses.classes_see("functions")  # compilers may trace again, with proxies, which are of a class
 def compiled(backend: Backend, graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> BoxedFunction:
     """Returns a compiled graph. Autocast is off while it is compiled: what it would cast was cast when it was recorded.
 

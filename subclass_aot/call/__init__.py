@@ -4,7 +4,6 @@ from subclass_aot.call.arguments import Arguments as Arguments
 from subclass_aot.call.arguments import passed_twice as passed_twice
 from subclass_aot.call.data_access import reads_are_refused as reads_are_refused
 from subclass_aot.call.data_access import refuse_without_memory as refuse_without_memory
-from subclass_aot.call.parallel import parallel_modules_are_refused as parallel_modules_are_refused
 from subclass_aot.call.parallel import refuse_parallel_method as refuse_parallel_method
 from subclass_aot.call.places import ArgumentPlace as ArgumentPlace
 from subclass_aot.call.places import HeldPlace as HeldPlace

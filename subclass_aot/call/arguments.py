@@ -320,8 +320,9 @@ class Arguments:
         """
         leaves = list(self.leaves)
         modules = [module for _, module in self.modules]
-        undone = undone_if_it_fails(modules) if in_this_thread else nullcontext()
-        tables = tables_of_this_thread(modules) if in_this_thread else nullcontext()
+        in_trace = in_this_thread and bool(modules)
+        undone = undone_if_it_fails(modules) if in_trace else nullcontext()
+        tables = tables_of_this_thread(modules) if in_trace else nullcontext()
         with undone, tables, self.objects.restored(() if in_this_thread else modules):
             for place, position in self.placed:
                 match place:

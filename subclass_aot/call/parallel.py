@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import functools
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from subclass_aot import _torch
+from subclass_aot._torch.stand_ins import hooks_in, stands_in
 from subclass_aot.errors import TraceError
-from subclass_aot.put_back import PutBack, attributes_put_back
 
 _PARALLEL = """The traced function calls a module, {cls}, that was given to {wrapping}.
   It gathers parameters or reduces gradients in Python, at each call, and that is no part of a graph: from the second
@@ -47,35 +45,20 @@ def refuse_parallel_method(fn: Callable[..., Any]) -> None:
         refuse_parallel(owner, _torch.modules.is_parallel_wrapper(owner))
 
 
-@contextmanager
-def parallel_modules_are_refused() -> Iterator[None]:
-    """Runs the block, in which this thread may call no module that is distributed over ranks.
+@hooks_in(torch.nn.modules.module.register_module_forward_pre_hook)
+def _called(module: torch.nn.Module, args: tuple[object, ...]) -> None:
+    """Refuses a module that is distributed over ranks, where a traced program calls it.
 
     Raises:
-        TraceError: It does.
+        TraceError: It is one.
     """
-    thread = threading.get_ident()
-
-    def refuse(module: torch.nn.Module, args: tuple[object, ...]) -> None:
-        if threading.get_ident() == thread:
-            refuse_parallel(module, _torch.modules.is_parallel_wrapper(module))
-
-    handle = torch.nn.modules.module.register_module_forward_pre_hook(refuse)
-    classes = _torch.modules.parallel_forwards()
-    with PutBack(handle.remove), PutBack(attributes_put_back((cls, "forward") for cls in classes)):
-        for cls in classes:
-            cls.forward = _observed(cls.forward, refuse)
-        yield
+    refuse_parallel(module, _torch.modules.is_parallel_wrapper(module))
 
 
-def _observed(
-    forward: Callable[..., Any], observe: Callable[[torch.nn.Module, tuple[object, ...]], None]
-) -> Callable[..., Any]:
-    """Returns the `forward` of a class that calls `observe` first, also where it is not called through the module."""
-
-    @functools.wraps(forward)
-    def observed(module: torch.nn.Module, *args: object, **kwargs: object) -> Any:
-        observe(module, args)
-        return forward(module, *args, **kwargs)
-
-    return observed
+@stands_in(torch.nn.parallel.DistributedDataParallel, "forward")
+@stands_in(torch.nn.DataParallel, "forward")
+@stands_in("torch.distributed.fsdp:FullyShardedDataParallel", "forward")
+def _forward(torchs: Callable[..., Any], module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+    """Refuses a module whose `forward` talks to other devices, also where that is not called through the module."""
+    refuse_parallel(module, _torch.modules.is_parallel_wrapper(module))
+    return torchs(module, *args, **kwargs)

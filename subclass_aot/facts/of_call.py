@@ -100,7 +100,8 @@ class _Reader:
         arguments = self.arguments
         self.found.append(Fact("structure of the arguments", Kind.STRUCTURE, _structure(arguments.treespec)))
         self.found += facts_of_modes(self.state)
-        self.found += facts_of_settings(self.scope.settings)
+        if self.scope.settings:
+            self.found += facts_of_settings(self.scope.settings)
         if arguments.with_grad:
             self.found.append(Fact("gradients of the inputs", Kind.GRADIENTS, None))
         for name, part in arguments.held:
@@ -159,8 +160,10 @@ class _Reader:
             if value.requires_grad:
                 of_call = self.origins.of_place(arguments.place_of(position)[0])
                 self.found.append(Fact(arguments.path_of(position), Kind.LEAF, value.is_leaf, of_call, str(position)))
-        self.data()
-        self.beginnings()
+        if self.scope.data:
+            self.data()
+        if self.scope.beginnings != ():  # which it is for most programs
+            self.beginnings()
         views = zip(arguments.views, arguments.view_of, arguments.paths_of_views, strict=True)
         for position, (view, base, path) in enumerate(views, len(arguments.values)):
             rules = _torch.autograd.view_rules(view) if _torch.autograd.is_view(view) else None
@@ -173,8 +176,6 @@ class _Reader:
     def beginnings(self) -> None:
         """Notes where tensors begin of which that counts, wherever they are; by default where wrappers do."""
         arguments, counts = self.arguments, self.scope.beginnings
-        if counts == ():  # of most programs
-            return
         values, metas = (*arguments.values, *arguments.views), (*arguments.plan.metas, *self.views[0].metas)
         positions = range(len(values)) if counts is None else sorted({position for position, _ in counts})
         for position in positions[: len(values)]:

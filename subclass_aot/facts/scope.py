@@ -9,7 +9,7 @@ from subclass_aot.flatten import ContainerMeta, InnerMeta, SubclassCreationMeta
 from subclass_aot.meta import Spec
 from subclass_aot.plain_values import frozen
 from subclass_aot.signature import JointSignature
-from subclass_aot.symbols import is_symbolic, plain
+from subclass_aot.symbols import Symbols, is_symbolic, plain
 
 
 class Scope(NamedTuple):
@@ -58,7 +58,7 @@ class Scope(NamedTuple):
         """Reads it off a signature."""
         mutations, changes, assumed = signature.mutations, signature.changes, signature.assumptions
         paths = [*(given.path for given in signature.inputs), *signature.views]
-        places = _symbolic_places(signature)
+        places = {} if assumed.symbols is None else _symbolic_places(signature, assumed.symbols)
         begins = {(position, path) for position, path, _ in assumed.beginnings}
         return Scope(
             views=tuple(signature.views),
@@ -71,7 +71,7 @@ class Scope(NamedTuple):
             beginnings=tuple(sorted(begins.union(_that_begin_later(signature)))),
             data=tuple(signature.leaf_numbers[slot] for slot, _ in assumed.read),
             places=tuple(places.items()),
-            assumptions=_assumptions(signature, places.values()),
+            assumptions=() if assumed.symbols is None else _assumptions(assumed.symbols, places.values()),
             written=tuple(sorted({change.path for change in changes})),
             settings=assumed.settings,
             numbers=assumed.numbers,
@@ -95,14 +95,11 @@ def _that_begin_later(signature: JointSignature) -> Iterator[tuple[int, str]]:
             ahead += [(position, path + meta.step(key), part) for key, part in meta.items.items()]
 
 
-def _symbolic_places(signature: JointSignature) -> dict[str, str]:
+def _symbolic_places(signature: JointSignature, symbols: Symbols) -> dict[str, str]:
     """Returns every size and stride of the inputs that is a symbol or made of symbols, by its place, with its text.
 
     Where the context of a wrapper repeats one, that place is named, too. See Note [Sizes in contexts].
     """
-    symbols = signature.assumptions.symbols
-    if symbols is None:
-        return {}
     found: dict[str, Any] = {}
     patterns = [pattern for given in signature.inputs for pattern in given.specs]
     for slot, pattern in zip(signature.index_map.slots, patterns, strict=True):
@@ -119,8 +116,5 @@ def _symbolic_places(signature: JointSignature) -> dict[str, str]:
     return texts
 
 
-def _assumptions(signature: JointSignature, texts: Iterable[str]) -> tuple[str, ...]:
-    symbols = signature.assumptions.symbols
-    if symbols is None:
-        return ()
+def _assumptions(symbols: Symbols, texts: Iterable[str]) -> tuple[str, ...]:
     return tuple([text for text, _ in symbols.assumptions({text for text in texts if text.isidentifier()})])

@@ -11,6 +11,5 @@ from subclass_aot.graph.looks import Looks as Looks
 from subclass_aot.graph.recorder import GRADIENT as GRADIENT
 from subclass_aot.graph.recorder import Recorder as Recorder
 from subclass_aot.graph.replaced import REPLACED as REPLACED
-from subclass_aot.graph.replaced.fronts import conversions as conversions
 from subclass_aot.graph.retrace import Retrace as Retrace
 from subclass_aot.graph.retrace import TraceOptions as TraceOptions

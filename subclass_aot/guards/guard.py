@@ -32,6 +32,7 @@ from subclass_aot.guards.tensor_guards import TensorGuards, patterns_of, refuse_
 from subclass_aot.objects import ObjectGuards
 from subclass_aot.put_back import PutBack
 from subclass_aot.signature import JointSignature
+from subclass_aot.symbols import Symbols
 from subclass_aot.tables import HOOKS, MODULE_TABLES, extras_of
 from subclass_aot.tricks import is_on
 
@@ -160,8 +161,8 @@ class _GuardWriter:
         read = ""
         if kept or (hooks.one_call_pays and held):
             read = self.keep(kept, WeakSet() if options.together is None else options.together)
-        else:
-            refuse_other_modules(source, self.arguments.objects.modules, options.facts)
+        elif modules := self.arguments.objects.modules:
+            refuse_other_modules(source, modules, options.facts)
         rest = set(everything) - kept
         known = tensors.objects.tensors
         places = [place for place, i in self.arguments.placed if i in rest and isinstance(place, HeldPlace)]
@@ -173,7 +174,8 @@ class _GuardWriter:
         of_specs = refuse_other_specs(tensors, self.elements)
         self.refuse_other_attributes(tensors, rest)
         read = "\n\n".join(filter(None, (of_specs, read)))
-        self.refuse_other_numbers()
+        if self.signature.assumptions.symbols is not None:
+            self.refuse_other_numbers(self.signature.assumptions.symbols)
         self.refuse_other_aliasing(options.facts, values, leaves)
         self.refuse_other_ids(values)
         # Traces see lists and dicts as copies, so the fact says that none is there twice.
@@ -205,13 +207,12 @@ class _GuardWriter:
         at = {f"{slot.outer}{''.join(slot.path)}": leaf for slot, leaf in named if slot.dim is None}
         refuse_other_relations(self.source, rest, values, at, self.elements.listing)
 
-    def refuse_other_numbers(self) -> None:
+    def refuse_other_numbers(self, symbols: Symbols) -> None:
         """Compares symbolic sizes with what the trace assumed of them."""
-        if self.signature.assumptions.symbols is not None:
-            self.source.globals |= {"math": math, "torch": torch}
-            where = dict(self.signature.assumptions.symbols.assumptions())
-            assumed = {fact.place: where.get(fact.place, "") for fact in self.facts if fact.kind is Kind.ASSUMED}
-            self.tensors.sizes.write(self.source, assumed)
+        self.source.globals |= {"math": math, "torch": torch}
+        where = dict(symbols.assumptions())
+        assumed = {fact.place: where.get(fact.place, "") for fact in self.facts if fact.kind is Kind.ASSUMED}
+        self.tensors.sizes.write(self.source, assumed)
 
     def refuse_other_ids(self, values: list[str]) -> None:
         """Compares that objects know no other tensors by their ids than they knew."""

@@ -251,7 +251,7 @@ def trace_joint(
         trace = trace_arguments(fn, attempt, replaced)
         return _joint(fn, attempt.arguments, trace, frozenset(map(str, replaced)))
 
-    with _torch.plain_subclasses.classes_see_nothing():
+    with _torch.plain_subclasses.classes_see("nothing"):
         return specialize(begin, build)
 
 

@@ -97,7 +97,9 @@ class Stream(Answers):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         met: list[tuple[Any, Any]] = []
-        behind = _torch.plain_subclasses.leaves_of_fronts((args, kwargs), met)
+        behind: Any = args, kwargs
+        if _torch.plain_subclasses.leaves:
+            behind = _torch.plain_subclasses.leaves_of_fronts(behind, met)
         if met:
             self.on_wrapper_operator(func, args, kwargs or {})
         if met or self.class_of_next is not None:

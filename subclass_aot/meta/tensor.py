@@ -402,7 +402,11 @@ def is_over(value: object) -> bool:
 def _shown_type(value: MetaTensor) -> type:
     if value.meta_tag is None:
         return MetaTensor
-    return torch.nn.Parameter if getattr(value, "_is_param", False) else torch.Tensor
+    try:
+        is_parameter = _IS_PARAMETER.__get__(value)
+    except AttributeError:
+        return torch.Tensor
+    return torch.nn.Parameter if is_parameter else torch.Tensor
 
 
 show_as(MetaTensor, _shown_type)
@@ -475,4 +479,5 @@ def _tensors_in(value: object, depth: int = 5) -> Iterator[MetaTensor]:
 
 constant_checks.append(_refuse_traced)
 _make = _torch.wrappers.make_wrapper_subclass
+_IS_PARAMETER: Any = vars(MetaTensor)["_is_param"]  # which notes nowhere that a tensor does not have it
 _torch.wrappers.DENSE.add(MetaTensor)

@@ -293,8 +293,8 @@ class Objects:
     def _object(self, value: Any, path: str, access_path: AccessPath, pinned: bool) -> Node:
         """Notes an object: by its position, if it holds others or may change."""
         kind = type(value)
-        if id(value) in _torch.flags.by_function():
-            self.settings[_torch.flags.by_function()[id(value)]] = None
+        if id(value) in _torch.flags.by_function:
+            self.settings[_torch.flags.by_function[id(value)]] = None
         known = self.position_of(value)
         only_grows = kind is list and self._only_appended_to(access_path)
         if known is not None:

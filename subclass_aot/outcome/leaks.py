@@ -75,7 +75,7 @@ def find_holders(
 
 def _is_traced(tensor: object) -> TypeGuard[torch.Tensor]:
     """Returns whether it is a leaf, or a wrapper that has one inside; real wrappers may be used in a trace, too."""
-    if type(tensor) is MetaTensor or _torch.plain_subclasses.is_front(tensor):
+    if type(_torch.plain_subclasses.leaf_of(tensor)) is MetaTensor:
         return True
     return isinstance(tensor, torch.Tensor) and any(map(_is_traced, vars(tensor).values()))
 

@@ -67,8 +67,8 @@ class Convention:
         leaves = enumerate(signature.made_leaves, len(signature.inputs))
         with_gradient = with_gradient + [i for i, leaf in leaves if leaf.gradient is not None]
         self.requires_grad_inputs = with_gradient if requires_grad_inputs is None else requires_grad_inputs
-        self.structure = self._structure_of_gradients()
-        self.checked = self._wrappers_to_check() + self._assigned_to_check()
+        self.structure = self._structure_of_gradients() if signature.needs_backward else []
+        self.checked = self._wrappers_to_check() + self._assigned_to_check() if graphs.saved else []
 
     @property
     def runs_first(self) -> bool:

@@ -69,7 +69,7 @@ class DoubleBackward:
             keeper = ctx.next_functions[0][0]  # what `keep` returned is the first tensor that the function was given
             values = list(keeper.saved_tensors)
             draws = nullcontext() if keeper.state is None else drawing_from(keeper.state)
-            with _torch.plain_subclasses.classes_see_functions(), draws:
+            with _torch.plain_subclasses.classes_see("functions"), draws:
                 gradients = self._vjp(values, list(tangents))
             return (None,) * (len(ctx.needs_input_grad) - len(gradients)) + tuple(gradients)
 

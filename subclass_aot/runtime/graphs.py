@@ -155,7 +155,7 @@ class Graphs:
             self.forward.meta["free_outputs"] = frozenset(_only_saved(self))
 
 
-@_torch.plain_subclasses.classes_see_functions()  # as for compilers
+@_torch.plain_subclasses.classes_see("functions")  # as for compilers
 def split(trace: JointTrace, partition_fn: PartitionFn | None, fuses: bool = False) -> Graphs:
     """Partitions the joint graph and puts the writes into inputs at the end of forward.
 

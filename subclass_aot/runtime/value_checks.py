@@ -67,8 +67,8 @@ def with_checks(graph: fx.GraphModule, signature: JointSignature, computed: Mapp
             _after(graph, symints, _check_of_assert(runtime_assert), last)
     if last:
         _put_effects_behind_checks(graph.graph)
-    for node in _draws_before_reads(graph.graph):
-        node.meta["drawn_as_recorded"] = True
+        for node in _draws_before_reads(graph.graph):
+            node.meta["drawn_as_recorded"] = True
     graph.recompile()
 
 

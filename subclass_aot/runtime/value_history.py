@@ -98,7 +98,7 @@ class ValueHistory:
         return all(_agrees(signature, specialization.signature, other) for specialization, other in tried.items())
 
     def learn(self, tried: Mapping[Any, OtherValue], made: Collection[Any] = ()) -> None:
-        """Notes what specializations found that fit a call but for its values.
+        """Notes what specializations found that fit a call but for its values; at least one did.
 
         Args:
             tried: These specializations, and what they found.
@@ -116,8 +116,6 @@ class ValueHistory:
                 look = specialization.signature.assumptions.looks[other.position]
                 if _is_number(look.value) and not self._keeps_numbers:
                     self.varying.add(look.line)
-        if not tried:
-            return
         latest, other = list(tried.items())[-1]
         line, expected, found = _described(latest.signature, other)
         for specialization, earlier in list(tried.items())[:-1] if latest in made else ():
@@ -137,7 +135,7 @@ class ValueHistory:
             line = _described(specialization.signature, other)[0]
             if line in self._not_the_same:
                 return self._not_the_same[line]
-        if not tried or fitting < self._limit:
+        if fitting < self._limit:
             return ""
         seen = [_described(specialization.signature, other) for specialization, other in tried.items()]
         line, _, found = seen[-1]

@@ -47,10 +47,11 @@ class DynamicPolicy:
         for path, tensor, is_state in tensors_of(arguments):
             (twice if path in paths else paths).add(path)
             size, stride = tensor.size(), tensor.stride()
-            seen_size, seen_stride = self._seen.get(path, ((), ()))
-            if len(seen_size) != len(size):  # a tensor of another rank, of which nothing was seen yet
-                seen_size, seen_stride = list(size), list(stride)
-            self._seen[path] = _merged(seen_size, size), _merged(seen_stride, stride)
+            seen_size, seen_stride = self._seen.get(path, ([], []))
+            if len(seen_size) != len(size):  # nothing was seen yet of a tensor of this rank
+                self._seen[path] = list(size), list(stride)
+            else:
+                self._seen[path] = _merged(seen_size, size), _merged(seen_stride, stride)
             if self.dynamic and not is_state:
                 found.sizes.setdefault(path, set()).update(range(len(size)))
             elif self.dynamic is None:

@@ -6,6 +6,7 @@ import enum
 import functools
 import types
 import weakref
+from collections.abc import Collection
 
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
@@ -78,13 +79,12 @@ def extras_of(tensor: torch.Tensor, with_grad: Gradients = Gradients.NONE) -> li
         tensor: The tensor. Of its `__dict__`, what belongs to the class or to torch is left out.
         with_grad: Of which tensors the `.grad` is a table, too.
     """
-    return _attributes_of(tensor) + [Table("grad")] * with_grad.counts(tensor)
-
-
-def _attributes_of(tensor: torch.Tensor) -> list[Table]:
     names = getattr(tensor, "__dict__", None)
-    if not names:
-        return []
+    found = _attributes_of(tensor, names) if names else []
+    return [*found, Table("grad")] if with_grad and with_grad.counts(tensor) else found
+
+
+def _attributes_of(tensor: torch.Tensor, names: Collection[str]) -> list[Table]:
     own = {name for name in names if _torch.autograd.is_mark(name)}
     if _torch.wrappers.is_traceable_wrapper_subclass(tensor) and len(names) > len(own):
         inner, context = tensor.__tensor_flatten__()

@@ -31,7 +31,7 @@ def without_saved_tensor_hooks() -> Iterator[None]:
     has no values to look at.
     """
     with ExitStack() as stack:
-        if _torch.autograd.has_saved_tensor_hooks():
+        if _torch.autograd.saved_tensor_hooks() is not None:
             stack.enter_context(torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor))
         if torch.is_anomaly_enabled():
             stack.enter_context(torch.autograd.set_detect_anomaly(False))

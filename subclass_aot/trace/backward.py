@@ -130,7 +130,7 @@ def _seen_as_in_eager_mode(tangents: Tangents) -> AbstractContextManager[None]:
     asked = any(
         _torch.plain_subclasses.is_plain_subclass(cls) and _torch.plain_subclasses.sees_functions(cls) for cls in kinds
     )
-    return nullcontext() if asked else _torch.plain_subclasses.classes_see_again()
+    return nullcontext() if asked else _torch.plain_subclasses.classes_see("as outside")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -116,15 +117,16 @@ def run_forward(
     contexts = contexts_of(inputs.seen, (*inputs.plan.paths, *user.arguments.paths_of_views))
     gradients = gradients_of_computed(inputs) if user.arguments.with_grad else {}
     args, kwargs = call
-    refuse_parallel_method(fn)
+    if user.arguments.modules:
+        refuse_parallel_method(fn)
     dtype = torch.get_default_dtype()
     # Each call sets what the function leaves, when it has run.
     with PutBack(partial(torch.set_default_dtype, dtype)), PutBack(seen.put_back_generators):
         with (
             Replaced(recorder, REPLACED),
-            _torch.plain_subclasses.classes_see_again(),
-            unchanged_in_place(contexts),
-            missing_names() as missed,
+            _torch.plain_subclasses.classes_see("as outside"),
+            unchanged_in_place(contexts) if contexts else nullcontext(),
+            missing_names(inputs.seen) as missed,
             settings_stay(),
         ):
             out = fn(*args, **kwargs)
@@ -147,11 +149,13 @@ def run_forward(
     reader = OutputReader(inputs.seen, inputs.leaves, recorder, not inputs.inference, hooked)
     mutations = mutations_of(inputs, user, recorder, reader, of_metadata, outcome)
     outputs = reader.read(results)
-    for output in outputs:
-        if isinstance(output, Constant) and isinstance(output.value, torch.Tensor):
-            other_threads.refuse_made_elsewhere(recorder.graph, output.value)
-    refuse_context_changes(inputs.plan.paths, mutations, outputs)
-    refuse_views_of_mutated_metadata(inputs, user, recorder, mutations, outputs)
+    constants = [output.value for output in outputs if isinstance(output, Constant)]
+    for tensor in [value for value in constants if isinstance(value, torch.Tensor)]:
+        other_threads.refuse_made_elsewhere(recorder.graph, tensor)
+    if contexts:
+        refuse_context_changes(inputs.plan.paths, mutations, outputs)
+    if recorder.mutations.metadata:
+        refuse_views_of_mutated_metadata(inputs, user, recorder, mutations, outputs)
     if "lazy_views" in recorder.listeners:
         recorder.listeners.lazy_views.refuse_stale(*reader.computed.values())
     recorder.mutations.refuse_outdated([x for x in results if isinstance(x, torch.Tensor)])
@@ -173,9 +177,10 @@ def run_forward(
     if ends and not wanted and not inputs.inference and answers is not None:
         raise OnlyInEagerModeError(messages.FORGOTTEN_LEAF.format(result=next(iter(ends))))
     looks = [] if answers is None else answers.found
+    has_symbols = inputs.plan.symbols is not None
     computed: dict[OutputDescriptor, Any] = {
         **reader.computed,
-        **_symints(inputs, recorder, (*outputs, *bases), tangents),
+        **(_symints(inputs, recorder, (*outputs, *bases), tangents) if has_symbols else {}),
         **{LookedAt(i): look.leaf for i, look in enumerate(looks)},
     }
     return Forward(
@@ -191,7 +196,7 @@ def run_forward(
         absent_names(inputs, user.arguments, missed),
         None if tangents is None else AfterForward(outcome_reader, inputs.seen, modules),
         tangents is not None and (hooked or has_functions(tangents.ends)),
-        _symbolic_sizes(results, outputs),
+        _symbolic_sizes(results, outputs) if has_symbols else {},
     )
 
 
@@ -277,8 +282,8 @@ def _symints(
     symints: dict[Any, Any] = {}
     for number in filter(is_symbolic, needed):
         symints.setdefault(lasting_key_of(number), number)
-    symbols = inputs.plan.symbols
-    for runtime_assert in [] if symbols is None else symbols.runtime_asserts():
+    assert inputs.plan.symbols is not None
+    for runtime_assert in inputs.plan.symbols.runtime_asserts():
         symints = {**runtime_assert.symints, **symints}
     if recorder.listeners.looks is not None:  # of any of them, something may be assumed yet: see `runtime_asserts`
         for number in recorder.symints.unbacked():

@@ -65,14 +65,18 @@ def handlers_run() -> int:
 
 
 class _Waiting:
-    """Has handlers wait while something is traced for a call; at other times they run when they come."""
+    """Has handlers wait while something is traced for a call; at other times they run when they come.
 
-    def __init__(self) -> None:
+    Args:
+        handlers: Those that are written in Python, by their signals.
+    """
+
+    def __init__(self, handlers: dict[int, _Handler]) -> None:
         self._came: list[tuple[_Handler, int, FrameType | None]] = []
         self._is_abandoned = False
         self._begun = self._patience = 0.0
-        self._own = {n: h for n in _SIGNALS if callable(h := _of_signal(n)) and h is not signal.default_int_handler}
-        self._replaced = {number: _Waits(handler) for number, handler in self._own.items()}
+        self._own = handlers
+        self._replaced = {number: _Waits(handler) for number, handler in handlers.items()}
 
     def begin(self) -> None:
         """Has handlers wait."""
@@ -149,17 +153,20 @@ def _is_in_callback(frame: FrameType | None) -> bool:
 
 def _run(handler: _Handler, number: int, frame: FrameType | None) -> None:
     _of_thread.count += 1
-    with _torch.plain_subclasses.classes_see_again():
+    with _torch.plain_subclasses.classes_see("as outside"):
         handler(number, frame)
 
 
 @contextmanager
 def handlers_wait() -> Iterator[None]:
     """Runs the block, in which a call is compiled, so that handlers of signals wait while something is traced."""
-    if not _of_thread.is_main or _of_thread.waiting is not None:
+    handlers = {}
+    if _of_thread.is_main and _of_thread.waiting is None and not is_tracing():
+        handlers = {n: h for n in _SIGNALS if callable(h := _of_signal(n)) and h is not signal.default_int_handler}
+    if not handlers:
         yield
         return
-    waiting = _Waiting()
+    waiting = _Waiting(handlers)
     with PutBack(waiting.end):
         _of_thread.waiting = waiting
         waiting.begin()

@@ -139,6 +139,7 @@ def plan_inputs(arguments: Arguments, dynamic: DynamicSizes | GivenSizes | None)
     patterns = [_torch.plain_subclasses.leaf_of(x) for x in flatten.leaves_of_all(tensors)]
     user = UserInputs(arguments, flatten.leaves_of_all(arguments.values), patterns)
     positions = range(len(arguments.values))
+    wrappers = [(i, meta) for i, meta in enumerate(flatten.metas) if isinstance(meta, SubclassCreationMeta)]
     plan = InputPlan(
         flatten,
         _with_unique_names([_describe(arguments, i) for i in positions]),
@@ -147,14 +148,9 @@ def plan_inputs(arguments: Arguments, dynamic: DynamicSizes | GivenSizes | None)
         static_values(arguments),
         tuple(arguments.paths_of_views),
         tuple(i for i, x in enumerate(user.patterns) if is_graph_value(x)),
-        structure_slots(flatten.metas, flatten.index_map),
+        structure_slots(flatten.metas, flatten.index_map) if wrappers else (),
         symbols,
-        tuple(
-            (i, keys, slot)
-            for i, meta in enumerate(flatten.metas)
-            if isinstance(meta, SubclassCreationMeta)
-            for keys, slot in _that_require_grad(arguments.values[i], meta)
-        ),
+        tuple((i, keys, slot) for i, meta in wrappers for keys, slot in _that_require_grad(arguments.values[i], meta)),
     )
     return plan, user
 

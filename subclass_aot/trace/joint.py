@@ -163,7 +163,8 @@ def _modules_of(fn: Callable[..., Any], arguments: Arguments) -> list[dict[str, 
 def _end(graph: Any) -> None:
     """Notes that a trace is over: see `MetaTensor.meta_tag`."""
     graph.is_over = True
-    _torch.plain_subclasses.give_up_fronts(MetaTensor.is_over)
+    if _torch.plain_subclasses.leaves:
+        _torch.plain_subclasses.give_up_fronts(MetaTensor.is_over)
 
 
 def _record(
@@ -234,10 +235,13 @@ def _joint(
     read_values = tuple(sorted(backward.recorder.listeners.real_tensors.read_values.items()))
     asserts = () if symbols is None else tuple(symbols.runtime_asserts())  # backward and `_graph` may have added some
     asserts = tuple(x for x in asserts if all(Number(symbol) in forward.nodes for symbol in x.symints))
-    begin = beginnings(inputs, backward.recorder.begins_read)
-    assumptions = Assumptions(symbols, asserts, forward.looks, read_values, begin, forward.absent, settings, numbers)
+    begins_read = backward.recorder.begins_read
+    begun = beginnings(inputs, begins_read) if begins_read else ()
+    assumptions = Assumptions(symbols, asserts, forward.looks, read_values, begun, forward.absent, settings, numbers)
     began, retaining = requires_grad_mutations(inputs), retaining_inputs(inputs, forward.mutations)
-    mutations = with_backward(forward.mutations, inputs.plan.index_map, backward.mutated_leaves, began, retaining)
+    mutations = forward.mutations
+    if began or retaining or backward.mutated_leaves:
+        mutations = with_backward(mutations, inputs.plan.index_map, backward.mutated_leaves, began, retaining)
     outcome = forward.outcome
     if forward.after is not None:
         objects, kept = forward.after.extended(outcome)
@@ -258,7 +262,7 @@ def _joint(
         grad_modes=forward.grad_modes,
         backward_outcome=None if backward.put is None else backward.put.outcome,
         parts=backward.parts,
-        symbolic_dims=_symbolic_dims(forward.symbolic),
+        symbolic_dims=_symbolic_dims(forward.symbolic) if forward.symbolic else (),
     )
     return JointTrace(graph_module, signature)
 

@@ -77,7 +77,7 @@ def _need_gradients(inputs: TracedInputs, user: UserInputs, recorder: Recorder) 
     asked = {slots[i].outer for i, leaf in leaves if isinstance(leaf, MetaTensor) and leaf.meta_tag in nodes}
     counting, values = user.arguments.with_grad, user.arguments.values
     for i, (before, traced) in enumerate(zip(inputs.before, inputs.traced, strict=True)):
-        if counting.counts(values[i]):
+        if counting and counting.counts(values[i]):
             continue
         if i in asked or traced.is_leaf and traced.grad is not before.grad:
             least = Gradients.OF_THOSE_THAT_REQUIRE_IT

@@ -378,7 +378,7 @@ def _storages(tensor: torch.Tensor) -> set[Storage]:
 
 def _class_of(result: torch.Tensor) -> type | None:
     """Returns the plain subclass of a result."""
-    return type(result) if _torch.plain_subclasses.is_front(result) else None
+    return None if _torch.plain_subclasses.leaf_of(result) is result else type(result)
 
 
 def _blank(traced: torch.Tensor) -> Any:

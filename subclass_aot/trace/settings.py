@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from subclass_aot import _torch
 from subclass_aot.errors import LastingChangeError
 from subclass_aot.graph import messages
-from subclass_aot.put_back import PutBack
+from subclass_aot.put_back import PutBack, attributes_put_back
 
 
 @contextmanager
 def settings_noted() -> Iterator[dict[str, None]]:
-    """Runs a block, and notes which settings the program reads in it, in this thread.
+    """Runs a block, and notes which settings the program reads in a trace in it.
 
     A function that the program has by a name of its own (`from torch import get_num_threads`) is not noticed.
 
@@ -22,15 +21,8 @@ def settings_noted() -> Iterator[dict[str, None]]:
         The settings, as a program reads them: `torch.get_num_threads()`.
     """
     found: dict[str, None] = {}
-    thread = threading.get_ident()
-
-    def note(setting: str) -> None:
-        if threading.get_ident() == thread:
-            found[setting] = None
-
-    put_back: list[object] = []
-    with PutBack(lambda: [each() for each in put_back]):  # type: ignore[operator]
-        put_back.append(_torch.flags.replaced(note))
+    with PutBack(attributes_put_back([(_torch.flags, "noted")])):
+        _torch.flags.noted = (*_torch.flags.noted, found)
         yield found
 
 

@@ -7,9 +7,9 @@ from contextlib import contextmanager, nullcontext
 
 from subclass_aot import _torch
 from subclass_aot._stack import is_raised_by_user, user_line_of
-from subclass_aot.call import parallel_modules_are_refused, reads_are_refused
+from subclass_aot.call import reads_are_refused
 from subclass_aot.errors import MutationError, SubclassAotError
-from subclass_aot.graph import Recorder, conversions, messages
+from subclass_aot.graph import Recorder, messages
 from subclass_aot.jagged import JaggedAttention
 from subclass_aot.symbols import unbacked_sizes
 from subclass_aot.trace.autograd_graph import without_saved_tensor_hooks
@@ -68,18 +68,14 @@ def with_symbols(plan: InputPlan) -> Iterator[None]:
 @contextmanager
 def _surroundings(plan: InputPlan, recorder: Recorder) -> Iterator[None]:
     """Runs the block with the user's modes, hooks and Dynamo disabled: nothing gets into the trace or out of it."""
+    annotations = recorder.listeners.annotations
     looks = recorder.listeners.looks  # without them there is no call whose numbers could be read
     with (
         JaggedAttention() if plan.structure else _NOTHING,
-        conversions(),
-        _torch.higher_order.higher_order_operators_take_anything(),
-        _torch.scripted.scripted_functions_write_no_memory(),
+        _torch.stand_ins.stand_ins(),
         _torch.dynamo.without_dynamo(),
-        _torch.dynamo.without_compiled_autograd(),
-        _torch.switches.compiling(),
         _NOTHING if looks is None else _torch.optimizers.steps_as_in_eager_mode(),
-        parallel_modules_are_refused(),
-        recorder.listeners.annotations.of_modules(),
+        annotations.of_modules() if annotations.of_any_module else _NOTHING,
         with_symbols(plan),
         _NOTHING if plan.symbols is None else _numbers_are_symbols(looks is not None),
         reads_are_refused(),

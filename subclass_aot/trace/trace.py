@@ -112,7 +112,7 @@ def _trace_arguments(
     if values is not None:
         values.at_branches = options.looks_at_branches
         values.fixed = values.fixed or options.values_fix_sizes
-    hashes = Hashes(options.hashes_by_value)
+    hashes = None if attempt.sizes is None else Hashes(options.hashes_by_value)  # of symbols
     with one_at_a_time, PutBack(_torch.modes.modes_put_back()), PutBack(partial(now_tracing, is_tracing())):
         now_tracing(True)
         if handlers_run() != attempt.handlers:
@@ -122,12 +122,12 @@ def _trace_arguments(
                 torch.inference_mode(False),
                 torch.set_grad_enabled(grad),  # inference mode switched it on, the function may switch it
                 torch.autograd.set_multithreading_enabled(False),  # else what a GPU computes goes backward in a thread
-                hashes.used(),
-                nullcontext() if attempt.sizes is None else functions_become_known(),
+                hashes.used() if hashes is not None else nullcontext(),
+                functions_become_known() if hashes is not None else nullcontext(),
             ):
                 return trace_once(fn, attempt, decompositions, inference)
         except Exception as error:  # of the function's, which read a hash
             pass_on_interruption(error)
-            if not hashes.refused:
+            if hashes is None or not hashes.refused:
                 raise
             raise Retrace(hashes_by_value=True) from error

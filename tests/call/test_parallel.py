@@ -7,7 +7,8 @@ import threading
 import pytest
 import torch
 
-from subclass_aot.call.parallel import parallel_modules_are_refused, refuse_parallel
+from subclass_aot import _torch
+from subclass_aot.call.parallel import refuse_parallel
 from subclass_aot.errors import TraceError
 
 
@@ -33,7 +34,7 @@ def test_the_error_names_the_module_and_its_wrapper() -> None:
 
 def test_calls_are_refused_within_the_block(distributed: Model) -> None:
     x = torch.ones(1, 2)
-    with parallel_modules_are_refused():
+    with _torch.stand_ins.stand_ins():
         torch.nn.Linear(2, 2)(x)
         with pytest.raises(TraceError, match="given to replicate"):
             torch.nn.Sequential(distributed)(x)
@@ -43,7 +44,7 @@ def test_calls_are_refused_within_the_block(distributed: Model) -> None:
 def test_other_threads_may_call_them(distributed: Model) -> None:
     shapes: list[torch.Size] = []
     thread = threading.Thread(target=lambda: shapes.append(distributed(torch.ones(1, 2)).shape))
-    with parallel_modules_are_refused():
+    with _torch.stand_ins.stand_ins():
         thread.start()
         thread.join()
     assert shapes == [(1, 2)]

@@ -14,7 +14,7 @@ from subclass_aot.trace.settings import settings_noted
 
 def test_what_the_program_reads() -> None:
     backends: Any = torch.backends
-    with settings_noted() as found, settings_noted() as inside:
+    with settings_noted() as found, settings_noted() as inside, _torch.stand_ins.stand_ins():
         assert torch.get_num_threads() == 1 and torch.get_autocast_dtype("cpu") is torch.bfloat16
         backends.cudnn.enabled, backends.cuda.matmul.allow_tf32, backends.mkldnn.matmul.fp32_precision  # noqa: B018
         backends.fp32_precision, backends.quantized.engine, backends.quantized.supported_engines  # noqa: B018
@@ -31,19 +31,12 @@ def test_what_the_program_reads() -> None:
     assert len(found) == 7
 
 
-def test_torchs_functions_are_those_that_stand_there_outside() -> None:
-    """Whatever is asked first, while others stand in their places."""
-    before = torch.get_num_threads
-    for cached in (_torch.flags.by_function, _torch.flags._functions, _torch.flags._places):
-        cached.cache_clear()
-    with settings_noted():
-        assert _torch.flags.by_function()[id(before)] == "torch.get_num_threads()"
-
-
 def test_an_error_ends_it() -> None:
     before = torch.get_num_threads
-    with pytest.raises(ZeroDivisionError), settings_noted():
+    with pytest.raises(ZeroDivisionError), settings_noted() as found, _torch.stand_ins.stand_ins():
         assert torch.get_num_threads is not before
         1 / 0  # noqa: B018
     assert torch.get_num_threads is before
-    assert _torch.flags.by_function()[id(before)] == "torch.get_num_threads()"
+    torch.get_num_threads()
+    assert not found and not _torch.flags.noted
+    assert _torch.flags.by_function[id(before)] == "torch.get_num_threads()"

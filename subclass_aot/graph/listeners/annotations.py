@@ -72,13 +72,11 @@ class Annotations(GraphListener):
 
     @contextmanager
     def of_modules(self) -> Iterator[None]:
-        """Runs the block, and notes calls of modules in this thread, if there are any.
+        """Runs the block, and notes calls of modules in this thread.
 
         Python forgets what it has found of each subclass when an attribute of a class is set, and `Module` has many.
+        So it is left out where no module is called.
         """
-        if not self.of_any_module:
-            yield
-            return
         thread = threading.get_ident()
         call: Any = torch.nn.Module.__call__
 

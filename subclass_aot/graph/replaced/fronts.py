@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
 
 from subclass_aot import _torch
+from subclass_aot._torch.stand_ins import stands_in
 from subclass_aot.graph.listeners.assigned_data import refuse_history
 from subclass_aot.graph.recorder import Recorder
 from subclass_aot.meta import MetaTensor, texts
@@ -23,36 +23,61 @@ from subclass_aot.put_back import PutBack
 _aten = torch.ops.aten
 
 
-@contextmanager
-def conversions() -> Iterator[None]:
-    """Runs the block so that `as_subclass`, `My(y)`, and what constructors of such classes call, work on traced
-    tensors.
-    """
-    with _torch.plain_subclasses.conversions_replaced(_as_subclass, _make_subclass, _new):
-        yield
-
-
-def _as_subclass(tensor: torch.Tensor, cls: type[torch.Tensor]) -> Any:
+@stands_in(torch, "as_subclass")  # a name that fastai gives to torch's, and calls it by in a method that it puts there
+def _as_subclass(torchs: Callable[..., Any], tensor: torch.Tensor, cls: type[torch.Tensor]) -> Any:
     recorder = _recorder_of(tensor, cls)
-    return NotImplemented if recorder is None else _converted(recorder, _aten.alias.default, tensor, cls)
+    return torchs(tensor, cls) if recorder is None else _converted(recorder, _aten.alias.default, tensor, cls)
 
 
+@stands_in(torch.Tensor, "as_subclass")
+def _as_subclass_of(there: Callable[..., Any], *args: object, **kwargs: object) -> Any:
+    converted: Callable[..., Any] = there if hasattr(torch, "as_subclass") else partial(_as_subclass, there)
+    return converted(*args, **kwargs)
+
+
+@stands_in(*_torch.plain_subclasses.MAKE_SUBCLASS)
 def _make_subclass(
-    cls: type[torch.Tensor], data: torch.Tensor, require_grad: bool = False, *others: object, **options: object
+    torchs: Callable[..., Any],
+    cls: type[torch.Tensor],
+    data: torch.Tensor,
+    require_grad: bool = False,
+    *others: object,
+    **options: object,
 ) -> Any:
-    recorder = _recorder_of(data, cls)
-    if others or options or recorder is None:
-        return NotImplemented
+    recorder = None if others or options else _recorder_of(data, cls)
+    if recorder is None:
+        return torchs(cls, data, require_grad, *others, **options)
+    return _detached(recorder, data, cls, require_grad)
+
+
+def _detached(recorder: Recorder, data: torch.Tensor, cls: type[torch.Tensor], require_grad: bool) -> Any:
     made = _converted(recorder, _aten.detach.default, data, cls)
     with _torch.dispatch.disable_torch_function():
         return made.requires_grad_() if require_grad else made
 
 
-def _new(cls: type[torch.Tensor], *args: object, **options: object) -> Any:
+@stands_in(*_torch.plain_subclasses.NEW)
+def _new(torchs: Callable[..., Any], cls: type[torch.Tensor], *args: object, **options: object) -> Any:
     if options or not _torch.plain_subclasses.is_plain_subclass(cls) or _running() is None:
-        return NotImplemented
+        return torchs(cls, *args, **options)
     is_copy = len(args) == 1 and isinstance(args[0], torch.Tensor)
-    return _as_subclass(args[0] if is_copy else torch.Tensor(*args), cls)  # type: ignore[arg-type]
+    tensor: Any = args[0] if is_copy else torch.Tensor(*args)
+    recorder = _recorder_of(tensor, cls)
+    return torchs(cls, *args) if recorder is None else _converted(recorder, _aten.alias.default, tensor, cls)
+
+
+@stands_in(*_torch.plain_subclasses.NEW_PARAMETER)
+def _new_parameter(
+    torchs: Callable[..., Any],
+    cls: type[torch.Tensor],
+    data: torch.Tensor | None = None,
+    requires_grad: bool = True,
+    **options: object,
+) -> Any:
+    recorder = None if options or cls is torch.nn.Parameter else _recorder_of(data, cls)
+    if recorder is None or data is None or _torch.plain_subclasses.is_front(data):
+        return torchs(cls, data, requires_grad, **options)
+    return _detached(recorder, data, cls, requires_grad)
 
 
 def _recorder_of(tensor: object, cls: type) -> Recorder | None:
