@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import fx
@@ -31,6 +31,18 @@ class Readable:
     note: Callable[[], None]
 
 
+class Earlier(NamedTuple):
+    """What was found of the nodes of a graph.
+
+    Attributes:
+        numbers: The tensors of one number that are known since the last node was recorded.
+        varying: Nodes whose values depend on an input or a draw. Without these, each query would go back to the inputs.
+    """
+
+    numbers: dict[fx.Node, torch.Tensor]
+    varying: set[fx.Node]
+
+
 _LIMIT = 1 << 20
 """Elements that a tensor on the way may have at the most."""
 
@@ -43,7 +55,7 @@ def known_value(
     constants: Mapping[str, torch.Tensor],
     written: Collection[fx.Node],
     readable: Mapping[fx.Node, Readable],
-    numbers: dict[fx.Node, torch.Tensor],
+    earlier: Earlier,
 ) -> torch.Tensor | None:
     """Computes the value of a node of a recorded graph, if no input of the graph and no draw has a part in it.
 
@@ -61,7 +73,7 @@ def known_value(
         constants: The graph's real tensors, by attribute name.
         written: Nodes whose values were written since they were made.
         readable: Inputs whose values may be part of the signature.
-        numbers: Tensors of one number that are known since the last node was recorded; it gets others.
+        earlier: What earlier calls have found; it gets more.
 
     Returns:
         The tensor, or None where it is not known.
@@ -71,23 +83,28 @@ def known_value(
     """
     if readable:
         _need_known_sizes(node, readable)
-    if node in numbers:
-        return numbers[node].clone()  # a program may write the one that it got
-    needed: set[fx.Node] = set()
-    todo = [node]
+    if node in earlier.numbers:
+        return earlier.numbers[node].clone()  # a program may write the one that it got
+    readers: dict[fx.Node, fx.Node | None] = {}  # of each that is needed, one that needs it
+    todo: list[tuple[fx.Node, fx.Node | None]] = [(node, None)]
     while todo:
-        step = todo.pop()
-        if step in needed:
+        step, reader = todo.pop()
+        if step in readers:
             continue
-        if step not in readable and not _is_fixed(step, nodes):
+        readers[step] = reader
+        if step in earlier.varying or step not in readable and not _is_fixed(step, nodes):
+            found: fx.Node | None = step
+            while found is not None:
+                earlier.varying.add(found)
+                found = readers[found]
             return None
-        needed.add(step)
-        todo += step.all_input_nodes
+        sources = step.all_input_nodes
         if step in written:
-            todo += _writes_into(step, nodes)
+            sources = [*sources, *_writes_into(step, nodes)]
+        todo += [(source, step) for source in sources]
     values: dict[fx.Node, Any] = {}
     with _torch.switches.as_recorded():
-        for step in sorted(needed):
+        for step in sorted(readers):
             if step in readable:
                 values[step] = readable[step].tensor
                 readable[step].note()
@@ -96,7 +113,8 @@ def known_value(
             else:
                 args, kwargs = fx.map_arg((step.args, step.kwargs), values.__getitem__)
                 values[step] = step.target(*args, **kwargs)  # type: ignore[operator]
-    numbers.update({step: x.clone() for step, x in values.items() if isinstance(x, torch.Tensor) and not x.dim()})
+    numbers = {step: x.clone() for step, x in values.items() if isinstance(x, torch.Tensor) and not x.dim()}
+    earlier.numbers.update(numbers)
     value: torch.Tensor = values[node]
     return value
 

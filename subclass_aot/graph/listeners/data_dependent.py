@@ -121,6 +121,7 @@ class DataDependent(GraphListener):
 
     def _value_now(self, recorder: Recorder, node: fx.Node) -> Any:
         """Returns the value of a node in the call that is traced."""
+        recorder.made[:] = [ref for ref in recorder.made if ref() is not None]  # else each read looks at all before
         alive = {leaf.meta_tag for leaf in (ref() for ref in recorder.made) if type(leaf) is MetaTensor}
         if "assigned_data" in recorder.listeners:
             alive.update(leaf.meta_tag for leaf, _ in recorder.listeners.assigned_data.before.values())

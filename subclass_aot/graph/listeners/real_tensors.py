@@ -10,7 +10,7 @@ from torch import fx
 
 from subclass_aot import _torch
 from subclass_aot.call import refuse_without_memory
-from subclass_aot.graph.listeners.constants import Readable, known_value
+from subclass_aot.graph.listeners.constants import Earlier, Readable, known_value
 from subclass_aot.graph.listeners.listener import GraphListener
 from subclass_aot.meta import MetaTensor, Spec, Storage
 
@@ -35,7 +35,8 @@ class RealTensors(GraphListener):
         self.read_values: dict[int, Any] = {}
         self._readable: dict[fx.Node, Readable] = {}
         self._stand_ins: dict[int, tuple[torch.Tensor, MetaTensor]] = {}
-        self._numbers: tuple[int, dict[fx.Node, torch.Tensor]] = (0, {})  # known since so many nodes were recorded
+        self._earlier = Earlier({}, set())
+        self._count = 0  # of the nodes that were recorded when the last number was found
 
     def fork(self) -> RealTensors:
         fork = RealTensors()
@@ -47,7 +48,7 @@ class RealTensors(GraphListener):
     def forget(self) -> None:
         self._readable.clear()
         self._stand_ins.clear()
-        self._numbers = 0, {}
+        self._earlier = Earlier({}, set())
 
     def stand_in(self, tensor: torch.Tensor, leaf: MetaTensor) -> None:
         """Registers `leaf` as the traced tensor for the real `tensor` from now on."""
@@ -91,7 +92,8 @@ class RealTensors(GraphListener):
     def value_of(self, recorder: Recorder, leaf: MetaTensor) -> torch.Tensor | None:
         """Returns the values of a leaf, if they are known."""
         node, count = recorder.node_of(leaf), len(recorder.nodes)
-        if self._numbers[0] != count:
-            self._numbers = count, {}
+        if self._count != count:
+            self._count = count
+            self._earlier.numbers.clear()
         written = recorder.written_nodes()
-        return known_value(node, recorder.nodes, self.constants, written, self._readable, self._numbers[1])
+        return known_value(node, recorder.nodes, self.constants, written, self._readable, self._earlier)

@@ -10,7 +10,8 @@ import torch
 
 from subclass_aot import errors
 from subclass_aot.compile import aot_compile
-from subclass_aot.graph.listeners.constants import known_value
+from subclass_aot.graph.listeners import constants
+from subclass_aot.graph.listeners.constants import Earlier, known_value
 
 
 def keeps() -> torch.Tensor:
@@ -88,10 +89,30 @@ def test_what_is_known_is_the_program_s_to_write() -> None:
     graph = torch.fx.Graph()
     node = graph.call_function(torch.ops.aten.ones.default, ([],))
     numbers = {node: torch.tensor(3.0)}
-    value = known_value(node, [node], {}, (), {}, numbers)
+    value = known_value(node, [node], {}, (), {}, Earlier(numbers, set()))
     assert value is not None
     value.add_(1)
     assert numbers[node] == 3
     fresh: dict[torch.fx.Node, torch.Tensor] = {}
-    known_value(node, [node], {}, (), {}, fresh).add_(1)  # type: ignore[union-attr]
+    known_value(node, [node], {}, (), {}, Earlier(fresh, set())).add_(1)  # type: ignore[union-attr]
     assert fresh[node] == 1
+
+
+def test_a_query_does_not_go_back_to_the_inputs_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[torch.fx.Node] = []
+    is_fixed = constants._is_fixed
+    monkeypatch.setattr(constants, "_is_fixed", lambda node, nodes: asked.append(node) or is_fixed(node, nodes))
+    graph = torch.fx.Graph()
+    chain = [graph.placeholder("x")]
+    for _ in range(50):
+        chain.append(graph.call_function(torch.ops.aten.sin.default, (chain[-1],)))
+    earlier = Earlier({}, set())
+    for node in chain:
+        assert known_value(node, chain, {}, (), {}, earlier) is None
+    assert len(asked) == len(chain) == len(earlier.varying)
+    one = graph.call_function(torch.ops.aten.ones.default, ([],))
+    two = graph.call_function(torch.ops.aten.add.Tensor, (one, one))
+    mixed = graph.call_function(torch.ops.aten.add.Tensor, (two, chain[-1]))
+    nodes = [*chain, one, two, mixed]
+    assert known_value(mixed, nodes, {}, (), {}, earlier) is None
+    assert known_value(two, nodes, {}, (), {}, earlier) == 2, "only what led to the input depends on it"
