@@ -24,10 +24,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from subclass_aot import _torch
 from subclass_aot._stack import pass_on_interruption
 from subclass_aot._torch.operators import Operator
-from subclass_aot.meta.infer import has_rule_of_user, infer
+from subclass_aot.meta.infer import has_rule_of_user, infer, on_new_rule
 from subclass_aot.meta.rules.formulas import NoFormula, formula_of, of_first
 from subclass_aot.meta.spec import Spec
 from subclass_aot.operators import effects_of
@@ -53,13 +55,48 @@ def infer_by_example(func: Operator, args: tuple[Any, ...], kwargs: dict[str, An
             size, stride, offset = places
             return Spec.make(size, stride, offset, like.dtype, like.device, like.layout)
         with unbacked_sizes(None), _torch.dispatch.no_python_dispatcher():
-            example = infer(func, *_known((args, kwargs)))
+            example = _example(func, *_known((args, kwargs)))
     except (NoFormula, TypeError):  # a parameter that the formula does not know, or a number that data decides
         return None
     except Exception as error:  # of a rule: with symbols, it is raised once more
         pass_on_interruption(error)
         return None
     return _filled(example, places)
+
+
+def _example(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Infers what an operator gives on specs with numbers; once, as traces without symbols do."""
+    key = id(func), torch.get_default_dtype(), _key_of((args, kwargs))
+    try:
+        return _examples[key]
+    except KeyError:
+        is_kept = True
+    except TypeError:  # an argument that cannot be hashed
+        is_kept = False
+    found = infer(func, args, kwargs)
+    if is_kept and len(_examples) < _LIMIT:
+        _examples[key] = found
+    return found
+
+
+def _key_of(value: Any) -> Any:
+    """Returns what is equal for arguments of which an operator gives the same: 1, 1.0 and True are not.
+
+    Symbolic numbers are in lists, which have no hash: theirs would make an assumption.
+    """
+    kind = type(value)
+    if kind is tuple or kind is list:
+        return kind, *map(_key_of, value)
+    if kind is dict:
+        return tuple((name, _key_of(each)) for name, each in value.items())
+    if isinstance(value, torch.Generator):  # it would live as long as the cache, and counts for nothing
+        return torch.Generator
+    return value if kind is Spec else (kind, [value] if is_symbolic(value) else value)
+
+
+_LIMIT = 200_000
+_examples: dict[Any, Any] = {}
+on_new_rule.append(_examples.clear)
 
 
 def _known(value: Any) -> Any:

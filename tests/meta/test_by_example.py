@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from subclass_aot.meta import by_example
 from subclass_aot.meta.by_example import infer_by_example
 from subclass_aot.meta.spec import Spec
 from subclass_aot.symbols import Symbols
@@ -39,3 +40,22 @@ def test_a_formula_asks_the_solver_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(type(symbols.env), "_maybe_evaluate_static", asked)
     found = infer_by_example(aten.mul.Tensor, (x, y), {})
     assert found is Spec.make(x.size, x.stride)
+
+
+def test_an_example_is_inferred_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    infer = by_example.infer
+    monkeypatch.setattr(by_example, "infer", lambda *given: asked.append(given) or infer(*given))
+    monkeypatch.setattr(by_example, "_examples", {})
+    symbols = Symbols()
+    n = symbols.size(6, "x.size(0)")
+    x = spec_of(n, 8, stride=(8, 1))
+    for number in (1, 1.0, True, 1):
+        found = infer_by_example(aten.eq.Scalar, (x, number), {})
+        assert found is not None and found.dtype is torch.bool
+    assert len(asked) == 3, "1, 1.0 and True have other types"
+    with symbols.within_budget():
+        half = torch.sym_float(n) / 2
+        for _ in range(2):
+            infer_by_example(aten.eq.Scalar, (x, half), {})
+    assert len(asked) == 5 and not symbols.env.guards, "a hash of a symbol would be a guard"
