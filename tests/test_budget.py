@@ -13,8 +13,7 @@ import torch
 from tests import budget
 
 REASONS = {
-    "x * 2, inference": "each stage once: facts, trace, functional graph, guard, code; and subjects that cannot apply,"
-    " too, which is to change",
+    "x * 2, inference": "each stage once: facts, trace, functional graph, guard, code, each with a check for a subject",
     "wrapper * x, training": "the same; a wrapper is taken apart, a joint graph split, an `autograd.Function` made",
     "24 layers, forward and backward": "as one layer: no function is entered for the number of layers",
     "a joint trace of a ViT of 2 layers, for each node": "an operator is inferred, recorded and copied without writes",

@@ -34,6 +34,7 @@ from benchmarks import (
     quantized_kernels,
     report,
     signature,
+    sizes,
     steps,
     torch_side,
     trace,
@@ -129,6 +130,12 @@ def test_the_table_of_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert list(measured) == names and all(found["ratio"] > 0 for row in measured.values() for found in row.values())
     steps.main(arguments)
     assert capsys.readouterr().out == first  # what was measured is kept
+
+
+def test_the_table_of_second_calls(capsys: pytest.CaptureFixture[str]) -> None:
+    sizes.main(["--rounds", "1", "--only", "LlamaForCausalLM"])
+    summary, *lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("- ", "| "))]
+    assert "in the median of 1 models" in summary and len(lines) == 2
 
 
 @pytest.mark.long
