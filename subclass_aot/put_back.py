@@ -8,7 +8,8 @@ without data in a model, a function of torch that is another one. Nothing that t
 
 So each block that sets something stands on a stack of its thread for as long as that is set. A block that is left puts
 back what the blocks inside have not, the innermost first, and then its own. So whatever is missed is put back by the
-next block around it, in order. The outermost block of a trace sets nothing, and ends all others.
+next block around it, in order. The outermost block of a trace sets nothing, and ends all others. A block that a signal
+comes to while it is being entered is left at once, since no block need be around it.
 
 What puts back is called again where a signal came in the middle of it: it has to give the same the second time.
 """
@@ -43,8 +44,12 @@ class PutBack:
         self._function()
 
     def __enter__(self) -> Self:
-        _entered.stack.append(self)
-        return self
+        try:
+            _entered.stack.append(self)
+            return self
+        except BaseException as error:  # of a signal: nobody leaves the block then
+            self.__exit__(type(error))
+            raise
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         stack = _entered.stack

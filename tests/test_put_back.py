@@ -61,6 +61,7 @@ def test_a_signal_before_the_end_of_the_inner_block() -> None:
     assert not put_back._entered.stack
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("number", range(40))
 def test_a_signal_at_any_line(number: int) -> None:
     """What was set is put back, and blocks around are left in order."""
