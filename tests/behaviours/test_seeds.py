@@ -242,13 +242,13 @@ def a_state_for_backward(x: Any) -> Any:
 
 
 PROGRAMS: list[Callable[[Any], Any]] = [
-    by_hand, in_a_fork, in_forks_of_forks, isolated_with_all_seeds, through_the_generator, left_behind,
-    left_without_a_draw, the_seed_that_is_set, the_same_twice, a_fork_alone, a_fork_and_the_same_again,
-    a_fork_and_another_draw, a_fork_in_the_middle, other_probability, in_place, many_kinds, in_a_checkpoint,
-    a_checkpoint_behind_a_seed, in_a_hook, behind_a_look, states_between_draws, a_state_alone, states_around_a_seed,
-    a_state_behind_a_look, a_state_for_backward,
+    by_hand, in_a_fork, in_forks_of_forks, through_the_generator, left_behind, left_without_a_draw,
+    the_seed_that_is_set, the_same_twice, a_fork_alone, a_fork_and_the_same_again, a_fork_and_another_draw,
+    a_fork_in_the_middle, other_probability, in_place, many_kinds, in_a_checkpoint, a_checkpoint_behind_a_seed,
+    in_a_hook, behind_a_look, states_between_draws, a_state_alone, states_around_a_seed, a_state_behind_a_look,
+    a_state_for_backward,
 ]  # fmt: skip
-NOT_OF_WRAPPERS = {many_kinds, isolated_with_all_seeds, behind_a_look}
+NOT_OF_WRAPPERS = {many_kinds, behind_a_look}
 
 
 def use(function: Callable[[Any], Any], call: int, size: int = 3, wrapped: bool = False) -> list[Any]:
@@ -278,6 +278,15 @@ def test_each_call_draws_as_in_eager_mode(program: Any, dynamic: bool | None) ->
     for call, size in enumerate((3, 3, 5)):
         equal(use(program, call, size), use(compiled, call, size))
     assert len(compiled.recompiles) <= 1
+
+
+def test_states_of_other_generators() -> None:
+    """A function that asks for those of Python and numpy runs itself."""
+    compiled = aot_compile(isolated_with_all_seeds)
+    with pytest.warns(UserWarning, match=r"(?s)the function itself ran.*random\.getstate\(\)") as warned:
+        for call, size in enumerate((3, 3, 5)):
+            equal(use(isolated_with_all_seeds, call, size), use(compiled, call, size))
+    assert len(warned) == 1 and not compiled.recompiles
 
 
 @pytest.mark.parametrize("program", [p for p in PROGRAMS if p not in NOT_OF_WRAPPERS])
