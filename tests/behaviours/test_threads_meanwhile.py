@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 import subclass_aot as sa
-from tests.meanwhile import FOUND, elsewhere
+from tests.meanwhile import FOUND, noted_elsewhere
 
 
 class Mixed(nn.Module):
@@ -119,7 +119,7 @@ def test_other_threads_find_the_model_as_it_is(name: str, observe: Callable[...,
 
     def program(x: torch.Tensor) -> torch.Tensor:
         y = model(x)
-        elsewhere(lambda: observe(model, own))
+        noted_elsewhere(lambda: observe(model, own))
         return y + model(x)
 
     expected, inside = observe(model, own), sa.aot_compile(program)
@@ -187,7 +187,7 @@ def test_an_optimizer_is_saved_meanwhile() -> None:
 
     def step(x: torch.Tensor) -> None:
         if torch.compiler.is_compiling() and optimizer.state:
-            elsewhere(save)
+            noted_elsewhere(save)
         model(x).sum().backward()
         optimizer.step()
         optimizer.zero_grad()
