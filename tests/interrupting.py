@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dis
 import gc
+import linecache
 import signal
 import sys
 import traceback
@@ -92,10 +93,9 @@ def _leaves_block(frame: types.FrameType) -> bool:
 
 @cache
 def _blocks_in(file: str) -> frozenset[int]:
-    """The lines in a file where the expressions of a `with` stand."""
-    if file.startswith("<"):
-        return frozenset()
-    blocks = [node for node in ast.walk(ast.parse(Path(file).read_text())) if isinstance(node, ast.With)]
+    """The lines in a file, or in generated code, where the expressions of a `with` stand."""
+    text = "".join(linecache.getlines(file))
+    blocks = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.With)]
     return frozenset(x.context_expr.lineno for node in blocks for x in node.items) | {node.lineno for node in blocks}
 
 
