@@ -46,18 +46,27 @@ from subclass_aot.trace.outputs import part_of
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Before:
-    """Facts about a traced input before the function ran."""
+    """Facts about a traced input before the function ran.
+
+    Attributes:
+        requires_grad: Whether it wanted a gradient.
+        grad: Its gradient.
+        grad_fn: What computed it.
+        versions: The versions of it and of its inner tensors.
+        in_cpp: Which tensor in C++ it was: `torch.utils.swap_tensors` gives it another.
+    """
 
     requires_grad: bool
     grad: torch.Tensor | None
     grad_fn: Any
     versions: dict[str, int]
+    in_cpp: int
 
     @staticmethod
     def of(traced: torch.Tensor, meta: ValueMeta) -> Before:
         """Reads it."""
         grad = traced.grad if traced.is_leaf else None
-        return Before(traced.requires_grad, grad, traced.grad_fn, versions(traced, meta))
+        return Before(traced.requires_grad, grad, traced.grad_fn, versions(traced, meta), traced._cdata)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -193,6 +202,7 @@ class TracedInputs:
         views: Fakes of inputs that are views of others. See Note [Views of one tensor].
         lost: Fakes of inner tensors that require grad in the call. Autograd sees nothing of them.
         before: What was true of `traced` then.
+        in_cpp: Which tensors in C++ `leaves` were then, if some of them are inner tensors.
         inference: Whether the call is in inference mode, where no input wants a gradient.
     """
 
@@ -204,6 +214,7 @@ class TracedInputs:
     views: TracedViews
     lost: list[torch.Tensor]
     before: tuple[Before, ...]
+    in_cpp: tuple[int | None, ...]
     inference: bool
 
     def collections(self) -> list[Collection[Any]]:
@@ -230,6 +241,13 @@ class TracedInputs:
             inner = any(outer == i for outer, *_ in plan.inner_requires_grad)
             found.append(Input(desc, meta, specs, grad, plan.are_leaves[i], i in plan.static, value, reach, inner))
         return tuple(found)
+
+    def exchanged_inside(self) -> str | None:
+        """Returns what an inner tensor is called that `torch.utils.swap_tensors` gave another tensor in C++, if any."""
+        changed = (s for s, (x, y) in enumerate(zip(self.in_cpp, _in_cpp(self.leaves), strict=True)) if x != y)
+        slot = next(changed, None)
+        outer = None if slot is None else self.plan.index_map.slots[slot].outer
+        return None if outer is None else f"An inner tensor of {self.plan.paths[outer]}"
 
     def need_known_sizes(self, inputs: Iterable[int]) -> None:
         """Refuses symbolic sizes of inputs that overlap, or of mutated metadata: there sizes are part of the graph.
@@ -298,7 +316,12 @@ def trace_inputs(plan: InputPlan, user: UserInputs, recorder: Recorder, inferenc
                 traced[i].grad = _no_input(real.grad)
     views = TracedViews(user.arguments, traced, recorder)
     before = tuple(Before.of(t, m) for t, m in zip(traced, plan.flatten.metas, strict=True))
-    return TracedInputs(plan, leaves, specs, autograd_leaves, traced, views, lost, before, inference)
+    in_cpp = () if plan.flatten.is_plain else _in_cpp(leaves)
+    return TracedInputs(plan, leaves, specs, autograd_leaves, traced, views, lost, before, in_cpp, inference)
+
+
+def _in_cpp(leaves: Iterable[object]) -> tuple[int | None, ...]:
+    return tuple([leaf._cdata if isinstance(leaf, MetaTensor) else None for leaf in leaves])
 
 
 def _wrap_of(plan: InputPlan) -> Callable[[Sequence[Any]], Sequence[Any]]:

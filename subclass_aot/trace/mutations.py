@@ -44,12 +44,16 @@ def check_metadata_mutations(inputs: TracedInputs, user: UserInputs, recorder: R
     _need_gradients(inputs, user, recorder)
     of_each = zip(inputs.plan.paths, inputs.before, inputs.traced, inputs.autograd_leaves, strict=True)
     for path, before, traced, leaf in of_each:
+        if before.in_cpp != traced._cdata:
+            raise _exchanged(path, recorder)
         if before.requires_grad and not traced.requires_grad:
             raise LastingChangeError(messages.SWITCHED_GRAD.format(path=path))
         if _torch.autograd.has_hooks(traced):
             raise LastingChangeError(messages.HOOKED_INPUT.format(path=path))
         if leaf is not traced and leaf.grad is not None:
             raise MutationError(messages.BACKWARD_THROUGH_INPUT.format(path=path))
+    if inputs.in_cpp and (inside := inputs.exchanged_inside()) is not None:
+        raise _exchanged(inside, recorder)
     found: dict[int, list[MetadataMutation]] = {}
     for tensor, step, tracked in recorder.mutations.metadata:
         for i, traced in enumerate(inputs.seen):
@@ -64,6 +68,15 @@ def check_metadata_mutations(inputs: TracedInputs, user: UserInputs, recorder: R
     assigned = recorder.listeners.assigned_data.before.values() if "assigned_data" in recorder.listeners else ()
     _refuse_other_leaves(inputs, metadata_mutated, assigned)
     return found
+
+
+def _exchanged(path: str, recorder: Recorder) -> LastingChangeError:
+    """Returns the error for a tensor that the function has exchanged for another one.
+
+    The function itself exchanges those of the call then, and torch exchanges none that weak references lead to.
+    """
+    recorder.graph.real_inputs = {}  # type: ignore[attr-defined]
+    return LastingChangeError(messages.SWAPPED.format(path=path))
 
 
 def _need_gradients(inputs: TracedInputs, user: UserInputs, recorder: Recorder) -> None:

@@ -280,6 +280,33 @@ def test_memory_of_weights_and_of_inner_tensors() -> None:
     assert len(check(run)) == 1
 
 
+@pytest.mark.parametrize("which", ["dense", "wrapper", "inner", "parameters"])
+@pytest.mark.parametrize("training", [True, False])
+def test_tensors_that_are_exchanged(which: str, training: bool) -> None:
+    """The names of a program are of other tensors then, inside and after the call."""
+
+    def run(door: Any) -> Any:
+        layers = nn.Linear(2, 2), nn.Linear(2, 2)
+
+        def program(a: Any, b: Any) -> Any:
+            one, other = (layers[0].weight, layers[1].weight) if which == "parameters" else (a, b)
+            if which == "inner":
+                one, other = a.a, b.a
+            torch.utils.swap_tensors(one, other)
+            return a * 2, b + 1, layers[0](ROWS)
+
+        function, results = door(program), []
+        for count in (2, 2, 3):
+            pair = [torch.full((count,), value) for value in (1.0, 5.0)]
+            if which in ("wrapper", "inner"):
+                pair = [sa.TwoTensor(x, x + 0.5) for x in pair]
+            given = function(*[x.requires_grad_(training) for x in pair])
+            results.append((given, pair, layers))
+        return results
+
+    check(run)
+
+
 def test_copies_inside() -> None:
     """A copy has the `.grad` and the attributes of the tensor; one of what autograd has computed is refused."""
 

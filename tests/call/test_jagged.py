@@ -261,18 +261,14 @@ def _seen(function: Any, args: Any) -> Any:
     results = function(*args)
     results = list(results) if isinstance(results, list | tuple) else [results]
     memory = {dense(x)[0].untyped_storage().data_ptr() for x in args}
-    bases = [x for x in args if isinstance(x, torch.Tensor)]
+    bases = [x for x in (*args, *results) if isinstance(x, torch.Tensor)]
     flags = [
-        (
-            x.requires_grad,
-            dense(x)[0].untyped_storage().data_ptr() in memory,
-            x._is_view() and [x._base is y for y in bases],
-        )
+        (x.requires_grad, dense(x)[0].untyped_storage().data_ptr() in memory, [x._base is y for y in bases])
         for x in results
     ]
-    gradients = []
-    if args[0].requires_grad:
-        loss([x for x in results if x.requires_grad]).backward()
+    gradients, ends = [], [x for x in results if x.requires_grad]
+    if args[0].requires_grad and ends:
+        loss(ends).backward()
         gradients = dense(args[0].grad)
     return (dense(results), gradients), flags
 

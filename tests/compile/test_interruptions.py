@@ -105,7 +105,7 @@ def interrupt(name: str, choose: Choice, files: tuple[str, ...] = ()) -> None:
     training, steps = None, STEPS
     if "later" in name:  # the same module all the time, which sees no other sizes: then the same lines run
         steps = STEPS[: STEPS.index("other sizes")]
-    places: list[Place] = [-1]  # no signal, until all is remembered that is remembered for good: the same lines run then
+    places: list[Place] = [-1]  # no signal, until the same lines run twice: then all is remembered that ever is
     count = 0
     for number, at in enumerate(places):
         if training is None or "later" not in name:
