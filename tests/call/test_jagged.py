@@ -213,7 +213,6 @@ VIEWS: dict[str, Any] = {
     "unflatten": lambda x: x.unflatten(-1, (2, 2)),
     "heads": lambda x: x.unflatten(-1, (2, 2)).transpose(1, 2),
     "a row of these": lambda x: x.unflatten(-1, (2, 2)).transpose(1, 2)[1],
-    "view": lambda x: x.view(x.shape[0], x.shape[1], 2, 2),
     "split": lambda x: x.split(2, -1),
     "detached": lambda x: x.detach()[1],
     "of what it computed": both,
@@ -245,6 +244,27 @@ def jagged_arguments(lengths: list[int], grad: bool) -> Any:
 )
 def test_views_as_results(program: Any, make: Any, grad: bool | str, door: bool | str | None) -> None:
     """They are the views that eager mode gives: values, gradients, memory, and what they are views of."""
+    _check_views(program, make, grad, door)
+
+
+def by_ragged_size(x: Any) -> Any:
+    return x.view(x.shape[0], x.shape[1], 2, 2)
+
+
+@pytest.mark.parametrize("door", [False, None, True])
+@pytest.mark.parametrize("grad", [True, False, "inference"])
+def test_a_view_by_its_ragged_size(grad: bool | str, door: bool | None) -> None:
+    _check_views(by_ragged_size, jagged_arguments, grad, door)
+
+
+@pytest.mark.parametrize("grad", [True, False, "inference"])
+def test_a_ragged_size_as_an_argument_is_for_eager_mode(grad: bool | str) -> None:
+    """Dynamo passes it beside the tensor."""
+    with pytest.warns(UserWarning, match=r"(?s)the function itself ran.*cannot view shape"):
+        _check_views(by_ragged_size, jagged_arguments, grad, "torch.compile")
+
+
+def _check_views(program: Any, make: Any, grad: bool | str, door: bool | str | None) -> None:
     if door == "torch.compile":
         torch._dynamo.reset()
         compiled: Any = torch.compile(program, backend="subclass_aot")
