@@ -19,5 +19,11 @@ class Original(NamedTuple):
     written: tuple[tuple[int, str], ...]
 
 
-ORIGINALS: dict[object, Original] = {}
+class _Originals(dict[object, Original]):
+    def note(self, variant: object, func: _torch.operators.Operator, written: tuple[tuple[int, str], ...]) -> None:
+        """Notes what a variant stands for."""
+        self[variant] = Original(func, written)
+
+
+ORIGINALS = _Originals()
 """By the variant. Only those that return nothing else, and are given nothing twice."""

@@ -18,7 +18,6 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.meta import call_on_meta, register_meta
 from subclass_aot.operators import ORIGINALS, argument_at, effects_of
-from subclass_aot.operators.originals import Original
 
 _aten = torch.ops.aten
 Place = tuple[int, str]
@@ -103,7 +102,7 @@ def _defined(func: _torch.operators.Operator, written: tuple[Place, ...], same: 
     torch.library.register_fake(f"subclass_aot::{name}", fake, lib=_library)
     variant = getattr(torch.ops.subclass_aot, name).default
     if not same and not _torch.operators.schema_of(func).returns:
-        ORIGINALS[variant] = Original(func, written)
+        ORIGINALS.note(variant, func, written)
     if not effects_of(func).shape_by_data:  # else its fake kernel gives it, which runs the operator's own
         register_meta(variant)(shapes)
     return variant
