@@ -317,6 +317,11 @@ IS_VIEW = "_is_view"
 is_view: Callable[[Any], bool] = operator.methodcaller(IS_VIEW)
 """Whether autograd knows a tensor to be a view, which may be so where it does not say of what. No public query."""
 
+in_cpp: Callable[[Any], int] = operator.attrgetter("_cdata")
+"""Which tensor in C++ a tensor is, as a number. `torch.utils.swap_tensors` gives it another; no manual has a name for
+it.
+"""
+
 version_of: Callable[[Any], int] = operator.attrgetter("_version")
 """How often a tensor was written, which is what autograd compares. The manual of autograd has no other name for it."""
 

@@ -66,7 +66,9 @@ class Before:
     def of(traced: torch.Tensor, meta: ValueMeta) -> Before:
         """Reads it."""
         grad = traced.grad if traced.is_leaf else None
-        return Before(traced.requires_grad, grad, traced.grad_fn, versions(traced, meta), traced._cdata)
+        return Before(
+            traced.requires_grad, grad, traced.grad_fn, versions(traced, meta), _torch.autograd.in_cpp(traced)
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -202,7 +204,7 @@ class TracedInputs:
         views: Fakes of inputs that are views of others. See Note [Views of one tensor].
         lost: Fakes of inner tensors that require grad in the call. Autograd sees nothing of them.
         before: What was true of `traced` then.
-        in_cpp: Which tensors in C++ `leaves` were then, if some of them are inner tensors.
+        in_cpp: The `id` of each of `leaves`, and which tensor in C++ it was, if some of them are inner tensors.
         inference: Whether the call is in inference mode, where no input wants a gradient.
     """
 
@@ -214,7 +216,7 @@ class TracedInputs:
     views: TracedViews
     lost: list[torch.Tensor]
     before: tuple[Before, ...]
-    in_cpp: tuple[int | None, ...]
+    in_cpp: list[tuple[int, int]]
     inference: bool
 
     def collections(self) -> list[Collection[Any]]:
@@ -244,7 +246,8 @@ class TracedInputs:
 
     def exchanged_inside(self) -> str | None:
         """Returns what an inner tensor is called that `torch.utils.swap_tensors` gave another tensor in C++, if any."""
-        changed = (s for s, (x, y) in enumerate(zip(self.in_cpp, _in_cpp(self.leaves), strict=True)) if x != y)
+        pairs = enumerate(zip(self.in_cpp, _in_cpp(self.leaves), strict=True))
+        changed = (slot for slot, (one, other) in pairs if one[0] == other[0] and one[1] != other[1])
         slot = next(changed, None)
         outer = None if slot is None else self.plan.index_map.slots[slot].outer
         return None if outer is None else f"An inner tensor of {self.plan.paths[outer]}"
@@ -316,12 +319,12 @@ def trace_inputs(plan: InputPlan, user: UserInputs, recorder: Recorder, inferenc
                 traced[i].grad = _no_input(real.grad)
     views = TracedViews(user.arguments, traced, recorder)
     before = tuple(Before.of(t, m) for t, m in zip(traced, plan.flatten.metas, strict=True))
-    in_cpp = () if plan.flatten.is_plain else _in_cpp(leaves)
+    in_cpp = [] if plan.flatten.is_plain else _in_cpp(leaves)
     return TracedInputs(plan, leaves, specs, autograd_leaves, traced, views, lost, before, in_cpp, inference)
 
 
-def _in_cpp(leaves: Iterable[object]) -> tuple[int | None, ...]:
-    return tuple([leaf._cdata if isinstance(leaf, MetaTensor) else None for leaf in leaves])
+def _in_cpp(leaves: Iterable[object]) -> list[tuple[int, int]]:
+    return [(id(x), _torch.autograd.in_cpp(x) if isinstance(x, MetaTensor) else 0) for x in leaves]
 
 
 def _wrap_of(plan: InputPlan) -> Callable[[Sequence[Any]], Sequence[Any]]:

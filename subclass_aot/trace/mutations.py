@@ -44,7 +44,7 @@ def check_metadata_mutations(inputs: TracedInputs, user: UserInputs, recorder: R
     _need_gradients(inputs, user, recorder)
     of_each = zip(inputs.plan.paths, inputs.before, inputs.traced, inputs.autograd_leaves, strict=True)
     for path, before, traced, leaf in of_each:
-        if before.in_cpp != traced._cdata:
+        if before.in_cpp != _torch.autograd.in_cpp(traced):
             raise _exchanged(path, recorder)
         if before.requires_grad and not traced.requires_grad:
             raise LastingChangeError(messages.SWITCHED_GRAD.format(path=path))
