@@ -108,21 +108,29 @@ class ObjectGuards:
             if position not in self._locals:
                 self.holder(self.source.const(self.objects.holders[position].value, "reached"), position)
 
-    def constant(self, name: str, value: Any) -> None:
-        """Compares with a Python value: equal, and of one type. What has no useful equality must be the same object."""
+    def constant(self, name: str, value: Any, read: str | None = None) -> None:
+        """Compares with a Python value: equal, and of one type. What has no useful equality must be the same object.
+
+        Args:
+            name: The local it is in.
+            value: The value.
+            read: What reads it, where it is in no local yet. It gets there if it is compared twice.
+        """
+        once = name if read is None else read
         if is_weak(value):
-            self.source.refuse_if(f"{name} is not {self.source.const(value, 'weak')}")
+            self.source.refuse_if(f"{once} is not {self.source.const(value, 'weak')}")
             return
         if value is None or isinstance(value, bool):
-            self.source.refuse_if(f"{name} is not {value!r}")
+            self.source.refuse_if(f"{once} is not {value!r}")
             return
         hint = name if name.isidentifier() else "constant_" + name
         local = self.source.const(kept(value), hint)
         if is_compared_by_identity(value):
-            self.source.refuse_if(f"{name} is not {local}")
+            self.source.refuse_if(f"{once} is not {local}")
         else:
             same = self.source.const(same_constant, "same_constant")
-            self.source.refuse_if(f"{name} is not {local} and not {same}({name}, {local})")
+            first = name if read is None else f"({name} := {read})"
+            self.source.refuse_if(f"{first} is not {local} and not {same}({name}, {local})")
 
     def distinct(self) -> None:
         """Compares that objects that were two still are: what is put into one is not seen in the other."""
@@ -170,13 +178,16 @@ class ObjectGuards:
         self.source.refuse_if(f"type({name}) is not {kind}")  # what stands there may be anything; metadata comes later
         self.holder(name, position)
 
+    def _value(self, name: str, node: ValueAt, read: str | None = None) -> None:
+        if may_change(node.value):
+            self.tables.append(self.source.const(Table.UNSEEN, "unseen"))
+        self.constant(name, node.value, read)
+
     def node(self, name: str, node: Node) -> None:
         """Compares what an expression gives."""
         match node:
             case ValueAt():
-                if may_change(node.value):
-                    self.tables.append(self.source.const(Table.UNSEEN, "unseen"))
-                self.constant(name, node.value)
+                self._value(name, node)
             case TensorAt():
                 self.tensors[node.number] = name
             case NumberAt():
@@ -412,12 +423,12 @@ class ObjectGuards:
             part = self.source.fresh(f"{local}_{key}")
             absent = self.source.const(_ABSENT, "absent")
             k = repr(key) if type(key) in (str, int) else self.source.const(key, "key")
-            # The commonest entries of all, since each module has `training`: one line, and no local.
-            if isinstance(node, ValueAt) and (node.value is None or isinstance(node.value, bool)):
-                self.source.refuse_if(f"{local}.get({k}, {absent}) is not {node.value!r}")
-                continue
-            self.source.line(f"{part} = {local}.get({k}, {absent})")
-            self.node(part, node)
+            read = f"{local}.get({k}, {absent})"
+            if isinstance(node, ValueAt):  # the commonest entries: Python compiles one line faster than two
+                self._value(part, node, read)
+            else:
+                self.source.line(f"{part} = {read}")
+                self.node(part, node)
 
     def _items(self, name: str, holder: Holder, entries: Entries) -> None:
         if isinstance(holder.value, defaultdict):
