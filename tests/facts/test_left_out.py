@@ -31,7 +31,7 @@ PAIRS: dict[Kind, tuple[str, Choices, Choices]] = {
     Kind.CLASS: objects("an object of a library", "an object of another class of it", r"^type\(leaves\[2\]\)"),
     Kind.IDENTITY: objects("a bare object", "another bare object", r"^leaves\[2\] is not args_2\w*$"),
     Kind.VALUE: (r"same_constant\(leaves\[4\]", {}, {"number": 2}),
-    Kind.CODE: objects("a class", "another class", r"attributes_other is not"),
+    Kind.CODE: objects("a class", "another class", r"\.get\('other', \w+\) is not"),
     Kind.METHOD: objects("a method of a metaclass", "another method of a metaclass", r"_methods\.kept"),
     Kind.STANDS: objects("a pair inside", "a plain tuple inside", r"other\) is not PairOfLibrary$"),
     Kind.OBJECT: objects("the first list twice", "the second list twice", r"other_2 is not"),
