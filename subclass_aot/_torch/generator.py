@@ -112,7 +112,7 @@ def address_of_generator(generator: torch.Generator) -> int:
 
 
 class OfTrace(Protocol):
-    """What is asked in a trace where its program has to do with random numbers."""
+    """Answers calls about random numbers that a program makes while it is traced."""
 
     def is_recording(self) -> bool:
         """Returns whether the program runs that is traced, and may read values."""
@@ -140,7 +140,7 @@ class OfTrace(Protocol):
 
 
 class _OfThread(threading.local):
-    """What traces of a thread are asked, innermost last."""
+    """Holds what answers for the traces of a thread, innermost last."""
 
     def __init__(self) -> None:
         self.asked: list[OfTrace] = []
@@ -150,7 +150,7 @@ of_thread = _OfThread()
 
 
 def trace_in_this_thread() -> OfTrace | None:
-    """Returns what is asked of the trace that runs in this thread; None if there is none."""
+    """Returns what answers for the trace that runs in this thread; None if there is none."""
     return of_thread.asked[-1] if of_thread.asked else None
 
 

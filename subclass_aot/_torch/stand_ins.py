@@ -32,7 +32,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 class _StandIn:
-    """What stands in a place of torch. Of functions it is made anew only where another one is there by now."""
+    """Stands in a place of torch. For a function it is made anew only if another function is there by now."""
 
     def __init__(self, holder: Any, name: str, make: Callable[[Any], Any] | None, value: object = None) -> None:
         self.holder, self.name, self.make = holder, name, make
@@ -124,7 +124,7 @@ def _named(holder: str) -> Any:
 
 
 class _InThread(threading.local):
-    """Whether a program is traced in this thread."""
+    """Says whether a program is traced in this thread."""
 
     is_traced = False
 

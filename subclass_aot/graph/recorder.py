@@ -287,8 +287,8 @@ class Recorder(Stream):
         of_wrappers = self.listeners.of_wrappers
         if id(func) not in of_wrappers:
             (of_wrappers[id(func)],) = self.listeners.methods_for(func, "on_wrapper_operator")
-        for hear in of_wrappers[id(func)]:
-            hear(self, func, args, kwargs)
+        for listener in of_wrappers[id(func)]:
+            listener(self, func, args, kwargs)
 
     def on_operator(
         self, func: _torch.operators.Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: object
@@ -298,8 +298,8 @@ class Recorder(Stream):
             methods = self.listeners.methods_for(func, "on_operator", "on_recorded", "on_write")
             plan = self._plans[id(func)] = _Plan(func, name_of(func), effects_of(func), *methods)
         _, name, effects, before, after, writes = plan
-        for hear in before:
-            if hear(self, func, args, kwargs, result):
+        for listener in before:
+            if listener(self, func, args, kwargs, result):
                 return
         try:
             node_args = tuple([self.node_of(a) for a in args])
@@ -320,11 +320,11 @@ class Recorder(Stream):
             self.symints.give(result, node)
         elif result is not None:
             self._multiple(node, result, effects.returns_written)
-        for hear in after:
-            hear(self, node, func, args, kwargs, result)
+        for listener in after:
+            listener(self, node, func, args, kwargs, result)
         for leaf in written_leaves(func, args, kwargs) if effects.writes else ():
-            for hear in writes:
-                hear(self, func, leaf)
+            for listener in writes:
+                listener(self, func, leaf)
 
     def _multiple(self, node: fx.Node, result: object, written: Sequence[object]) -> None:
         """Records one `getitem` node for each tensor of a tuple or list."""
@@ -361,8 +361,8 @@ class Recorder(Stream):
     def _describe(self, node: fx.Node) -> None:
         self.nodes.add(node)  # those of numbers are made elsewhere
         node.meta["partitioner_tag"] = _TAGS[self.phase]
-        for hear in self._on_node:
-            hear(self, node)
+        for listener in self._on_node:
+            listener(self, node)
 
     def node_of(self, value: Any) -> Any:
         """Returns the argument of a node that means a value: nodes for leaves, real tensors and symbolic numbers.

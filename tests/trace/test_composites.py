@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from subclass_aot import TwoTensor, aot_compile
+from subclass_aot import TwoTensor, _torch, aot_compile
 from subclass_aot.testing import sharing
 
 Case = tuple[Callable[..., Any], Callable[[int], list[Any]]]
@@ -248,3 +248,20 @@ def test_states_of_recurrent_layers_have_the_sizes_of_eager_mode(cls: Any, optio
     layer, x = cls(4, 8, batch_first=True, **options), torch.rand(2, 5, 4)
     expected, got = (optree.tree_leaves(f(x)) for f in (layer, aot_compile(layer, dynamic=True)))
     assert [y.shape for y in got] == [y.shape for y in expected]
+
+
+@pytest.mark.parametrize("is_in_cpp", [True, False])
+@pytest.mark.parametrize(
+    "shapes", [((3, 4, 5), (5, 6)), ((3, 2, 4, 5), (3, 2, 5, 6)), ((5,), (5, 6)), ((3, 1, 4, 5), (2, 5, 6))]
+)
+def test_products_of_any_size(shapes: Any, is_in_cpp: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def takes_no_symbols(*_: object) -> Any:
+        raise RuntimeError("Cannot call sizes() on tensor with symbolic sizes/strides")
+
+    if not is_in_cpp:  # as with older torches
+        monkeypatch.setattr(_torch.python_kernels, "in_cpp", lambda _: takes_no_symbols)
+    compiled = aot_compile(torch.matmul, dynamic=True)
+    for more in (0, 1):
+        x, y = (torch.rand([n if n == 1 else n + more for n in shape]) for shape in shapes)
+        assert compiled(x, y).equal(x @ y)
+    assert not compiled.recompiles

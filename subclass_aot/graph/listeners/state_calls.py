@@ -1,7 +1,7 @@
-"""Calls in a trace that have to do with generators of random numbers, and that no mode sees: who makes them, asks here.
+"""Answers calls about generators of random numbers that a program makes while it is traced, and that no mode sees.
 
-Torch's generators are of C++, those of Python and numpy are no business of torch's. So functions stand in the places of
-others while something is traced, and ask what that trace makes of a call. See `_torch/generator.py`.
+Torch's generators are of C++, and torch has nothing to do with those of Python and numpy. So functions of this library
+stand in the places of others during a trace, and call what is here. See `_torch/generator.py`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SEED_BY_CHANCE = Reason(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StateCalls:
-    """What a trace makes of such calls.
+    """Answers such calls for one trace.
 
     Attributes:
         recorder: What records it.
