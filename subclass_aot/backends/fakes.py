@@ -43,6 +43,7 @@ class Fakes:
         self.before: dict[str, Any] = {}
         self._solver = solver_of(graph)
         self._unread: list[tuple[_Unread, Any, _Memory | None]] = []
+        self._copies: list[tuple[_Unread, _Unread, Any]] = []
         metas: dict[fx.Node, _Unread] = {}
         placeholders = graph.graph.find_nodes(op="placeholder")
         for node in graph.graph.nodes:
@@ -95,14 +96,27 @@ class Fakes:
                     dict.__setitem__(meta, "val", fake)
                 if "unbacked" in meta and self._solver is not None:  # else all numbers are known by now
                     meta["unbacked_bindings"] = _torch.symbolic.bindings_of(self._solver, meta["unbacked"], fake)
-        for meta in (*self._placeholders, *(meta for meta, _, _ in unread)):
+        copies, self._copies = self._copies, []
+        for meta, copied, val in copies:
+            fake = made[id(copied)] = made.get(id(meta), val)
+            if dict.get(copied, "val") is val:
+                dict.__setitem__(copied, "val", fake)
+        for meta in (*self._placeholders, *(meta for meta, _, _ in unread), *(copied for _, copied, _ in copies)):
             meta.fakes = None
+
+    def add(self, meta: _Unread, val: Any) -> None:
+        """Adds the `meta` of a new node, which gives a tensor like `val`."""
+        self._unread.append((meta, val, None))
+
+    def add_copy(self, meta: _Unread, copied: _Unread) -> None:
+        """Adds the `meta` of a copy of a node: it gets the fake tensor of that."""
+        self._copies.append((meta, copied, dict.get(copied, "val")))
 
     def put_back(self, graph: fx.GraphModule) -> None:
         """Puts back what stood in `meta["val"]` of the nodes of a graph, which may be another one with such nodes."""
         for node in graph.graph.nodes:
             if isinstance(node.meta, _Unread):
-                node.meta = dict.copy(node.meta)
+                node.meta = _as_it_is(node.meta)
             if node.meta.get(_TENSOR) is _UNREAD:
                 del node.meta[_TENSOR]
             if node.name in self.before:
@@ -185,15 +199,44 @@ class _Unread(dict[str, Any]):
 
     fakes: weakref.ref[Fakes] | None
 
+    def copied_into(self, graph: fx.Graph) -> _Unread:
+        """Returns the `meta` of a copy of the node in another graph: no fake tensor is made for that."""
+        copied, fakes = _Unread(_as_it_is(self)), self._of()
+        copied.fakes = self.fakes
+        if fakes is not None:
+            fakes.add_copy(self, copied)
+            graph.fakes = fakes  # type: ignore[attr-defined]  # it may outlive the other one
+        return copied
+
+    def changed_in(self, graph: fx.Graph, spec: Spec, val: MetaTensor) -> dict[str, Any]:
+        """Returns the `meta` of a node in another graph that is like this one, but gives another tensor."""
+        fakes, own = self._of(), dict.get(self, "val")
+        changed = _Unread({**_as_it_is(self), "spec": spec, "val": val})
+        if dict.__contains__(changed, _TENSOR):
+            dict.__setitem__(changed, _TENSOR, _UNREAD)
+        changed.fakes = self.fakes
+        if fakes is not None:
+            fakes.add(changed, val)
+            graph.fakes = fakes  # type: ignore[attr-defined]
+        elif hasattr(own, "fake_mode"):
+            with _outside_of_traces():
+                dict.__setitem__(changed, "val", fake_of(spec, own.fake_mode))
+        return changed
+
+    def _of(self) -> Fakes | None:
+        """Returns the fake tensors, if they are to be made yet."""
+        return None if self.fakes is None else self.fakes()
+
     def _read(self) -> None:
-        fakes = None if self.fakes is None else self.fakes()
+        fakes = self._of()
         if fakes is not None:
             fakes.read()
 
     def _read_key(self, key: str) -> None:
         """Makes what stands for a key, if it is not made yet."""
         if key == "val":
-            self._read()
+            if type(dict.get(self, key)) in _OF_TENSORS:  # a number is what it is
+                self._read()
         elif key == _TENSOR and dict.get(self, key) is _UNREAD:
             self._read()
             dict.__setitem__(self, key, _torch.graphs.tensor_metadata(dict.__getitem__(self, "val")))
@@ -246,6 +289,11 @@ class _Unread(dict[str, Any]):
 
     def __reduce__(self) -> Any:
         return dict, (dict(self),)
+
+
+def _as_it_is(meta: _Unread) -> dict[str, Any]:
+    """Returns a `meta` as a dict, without reading anything. `dict.copy` would read item by item, too."""
+    return dict(dict.items(meta))
 
 
 def solver_of(graph: fx.GraphModule) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -49,12 +50,10 @@ def _other_names(source: GuardedSource, path: str, module: torch.nn.Module, name
     table = getattr(module, names.table)
     local = source.const(table, f"{path}{names.table}".replace(".", "_"))
     conditions = [f"tuple({local}) != {tuple([key for key, _ in names.entries])}"]
-    for key, found in names.entries:
-        if names.table == _torch.modules.SUBMODULES:
-            conditions.append(f"{local}.get({key!r}) is not {source.const(table[key], f'{path}_{key}')}")
-        elif found is None:
-            conditions.append(f"{local}.get({key!r}) is not None")
-    return conditions
+    if names.table == _torch.modules.SUBMODULES:
+        held = source.const(tuple(table.values()), f"held_by_{path}".replace(".", "_"))
+        return [*conditions, f"any(map({source.const(operator.is_not, 'is_not')}, {local}.values(), {held}))"]
+    return conditions + [f"{local}.get({key!r}) is not None" for key, found in names.entries if found is None]
 
 
 def _refuse_other_hooks(source: GuardedSource, tables: Sequence[dict[int, Any]], facts: Facts) -> None:

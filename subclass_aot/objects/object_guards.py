@@ -39,6 +39,7 @@ from subclass_aot.objects.nodes import (
     value_of,
 )
 from subclass_aot.objects.numbers_apart import NumbersApart
+from subclass_aot.objects.same_attributes import SameAttributes
 from subclass_aot.objects.same_table import SameTable
 from subclass_aot.objects.walk import Objects
 from subclass_aot.tables import ATOMS, HOOKS, Table, has_vars
@@ -47,6 +48,8 @@ from subclass_aot.weak import REFERENT, is_weak, referent
 _ABSENT = object()
 _ASKING = frozenset({"getattr", "hasattr", "vars", "dir", "__dict__", "AttributeError", "Exception"})
 """Names by which a function asks whether there is an attribute."""
+_SEVERAL = 2
+"""From how many attributes one call for all is as fast as one comparison for each, and shorter to write."""
 _MANY = 16
 """From how many Python values on a list or dict is compared at once."""
 
@@ -82,6 +85,7 @@ class ObjectGuards:
         self.gradients: list[tuple[str, int | None]] | None = None
         self.numbers: list[NumbersApart] = []
         self._locals: dict[int, str] = {}
+        self._same: dict[tuple[object, ...], SameAttributes] = {}
 
     def leaves(self, compared: Collection[int] = ()) -> None:
         """Compares the arguments that are no tensors.
@@ -412,11 +416,29 @@ class ObjectGuards:
                     self.holder(self.source.const(value, "member"), node.position)
 
     def _attributes(self, name: str, holder: Holder, table: Table, entries: Entries) -> None:
+        attributes = holder.value.__dict__
+        plain = [(key, node.value) for key, node in entries if isinstance(node, ValueAt) and not may_change(node.value)]
+        length = len(attributes) if table.only is None else None
+        if len(plain) >= _SEVERAL and type(attributes) is dict:
+            self.source.refuse_if(f"not {self._same_attributes(length, dict(plain))}({name}.__dict__)")
+            keys = {key for key, _ in plain}
+            entries = [entry for entry in entries if entry[0] not in keys]
+            if not entries:
+                return
+            length = None
         local = self.source.fresh(f"{name}_attributes")
         self.source.line(f"{local} = {name}.__dict__")
-        if table.only is None:
-            self.source.refuse_if(f"len({local}) != {len(holder.value.__dict__)}")
+        if length is not None:
+            self.source.refuse_if(f"len({local}) != {length}")
         self._by_name(local, entries)
+
+    def _same_attributes(self, length: int | None, plain: dict[str, object]) -> str:
+        """Returns the name of what compares several attributes at once."""
+        kind = (length, *plain, *map(id, plain.values()))
+        same = self._same.get(kind)
+        if same is None:
+            same = self._same[kind] = SameAttributes(length, tuple(plain), tuple(plain.values()))
+        return self.source.const(same, "same_attributes")
 
     def _by_name(self, local: str, entries: Entries) -> None:
         for key, node in entries:

@@ -33,7 +33,10 @@ def copied_node(graph: fx.Graph, node: fx.Node, copies: Copies) -> fx.Node:
     copy = _torch.graphs.new_node(graph, node.op, node.target, args, kwargs, node.name)
     if node.type is not None:
         copy.type = node.type
-    copy.meta.update(node.meta)
+    if type(node.meta) is dict:
+        copy.meta.update(node.meta)
+    else:  # it has values that are made when somebody reads one
+        object.__setattr__(copy, "meta", node.meta.copied_into(graph))  # past a search for the node in its graph
     return copy
 
 
@@ -91,7 +94,7 @@ def viewed_node(node: fx.Node) -> fx.Node | None:
 
 def is_symint(node: fx.Node) -> bool:
     """Returns whether the value of a node is a symbolic number."""
-    return "spec" not in node.meta and is_symbolic(node.meta.get("val"))
+    return "spec" not in node.meta and is_symbolic(dict.get(node.meta, "val"))
 
 
 def is_backward(node: fx.Node) -> bool:

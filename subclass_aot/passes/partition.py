@@ -207,7 +207,7 @@ class _Copies:
         """Appends an input for a node that is saved."""
         placeholder = self.graph.placeholder(node.name)
         is_mask = node in self.packed
-        placeholder.meta = _meta_as(node, torch.bool) if is_mask else dict(node.meta)
+        placeholder.meta = _meta_as(self.graph, node, torch.bool) if is_mask else _meta_of(self.graph, node)
         (self.masks if is_mask else self.first)[node] = placeholder
 
     def add(self, node: fx.Node) -> None:
@@ -251,15 +251,24 @@ def _dtype(node: fx.Node) -> torch.dtype | None:
     return getattr(node.meta.get("spec"), "dtype", None)
 
 
-def _meta_as(node: fx.Node, dtype: torch.dtype | None) -> dict[str, Any]:
-    """Returns the `meta` of a node as if it had another dtype."""
-    spec = node.meta["spec"]
+def _meta_of(graph: fx.Graph, node: fx.Node) -> dict[str, Any]:
+    """Returns the `meta` of a node for one of another graph."""
+    meta: Any = node.meta
+    return dict(meta) if type(meta) is dict else meta.copied_into(graph)
+
+
+def _meta_as(graph: fx.Graph, node: fx.Node, dtype: torch.dtype | None) -> dict[str, Any]:
+    """Returns the `meta` of a node for one of another graph that has another dtype."""
+    meta: Any = node.meta
+    spec = meta["spec"]
     spec = Spec.make(spec.size, spec.stride, spec.offset, dtype or spec.dtype, spec.device, spec.layout)
-    return {**node.meta, "spec": spec, "val": new_leaf(spec)}
+    if type(meta) is not dict:
+        return meta.changed_in(graph, spec, new_leaf(spec))
+    return {**meta, "spec": spec, "val": new_leaf(spec)}
 
 
 def _cast(graph: fx.Graph, node: fx.Node, like: fx.Node, dtype: torch.dtype | None) -> fx.Node:
     """Appends a copy of `node` of another dtype, else as the node `like` of the joint graph."""
     cast = graph.call_function(_aten._to_copy.default, (node,), {"dtype": dtype})
-    cast.meta = _meta_as(like, dtype)
+    cast.meta = _meta_as(graph, like, dtype)
     return cast

@@ -73,7 +73,7 @@ def shows_symbols(given: Iterable[fx.Node], group: Iterable[fx.Node], before: It
 
 def _numbers(node: fx.Node) -> Iterable[Any]:
     """Yields the symbolic numbers that an input is, or that describe it."""
-    value = node.meta.get("val")
+    value = dict.get(node.meta, "val")  # as it is: no fake tensor is made for this
     if is_symbolic(value):
         yield value
     elif isinstance(value, torch.Tensor):
@@ -82,7 +82,7 @@ def _numbers(node: fx.Node) -> Iterable[Any]:
 
 def _plain(node: fx.Node) -> Iterable[tuple[Any, int]]:
     """Yields the symbols that can be read off an input, each with the dimension whose size it is."""
-    value = node.meta.get("val")
+    value = dict.get(node.meta, "val")  # as it is: no fake tensor is made for this
     if isinstance(value, tuple | list):
         return
     sizes = value.shape if isinstance(value, torch.Tensor) else (value,)

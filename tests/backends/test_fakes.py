@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import gc
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +19,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import subclass_aot as sa
 from subclass_aot.backends import Fakes
+from subclass_aot.passes import default_partition
 from subclass_aot.testing import difference
 
 aten = torch.ops.aten
@@ -331,3 +333,38 @@ def test_sizes_by_data_that_are_known_by_now() -> None:
     x = torch.rand(3, requires_grad=True)
     compiled = sa.aot_compile(torch.combinations, fw_compiler=compiler, dynamic=True)
     assert torch.equal(compiled(x), torch.combinations(x))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("is_read", [False, True])
+def test_the_default_partition_makes_none_and_both_graphs_share_them(is_read: bool, dynamic: bool) -> None:
+    """Those of the joint graph are those of its parts; what is saved as booleans has its own."""
+
+    def program(x: Any, w: Any) -> Any:
+        hidden = (x @ w).relu()
+        return (hidden * torch.bernoulli(torch.full_like(hidden, 0.5))).max(0)[0].sin()
+
+    args = torch.rand(64, 48), torch.rand(48, 48, requires_grad=True)
+    joint = sa.trace_joint(program, *args, dynamic=dynamic)
+    if is_read:
+        joint.graph_module.graph.find_nodes(op="placeholder")[0].meta["val"]
+    options: dict[str, Any] = {"num_fwd_outputs": joint.num_forward_outputs, "fuses": True}
+    forward, backward = default_partition(joint.graph_module, (), **options)
+    of_joint = {node.name: dict.get(node.meta, "val") for node in joint.graph_module.graph.nodes}
+    assert is_read or not any(type(x) is FakeTensor for x in of_joint.values())
+    del joint
+    gc.collect()  # the fakes do not die with the joint graph
+    nodes = [node for graph in (backward, forward) for node in graph.graph.nodes if node.op != "output"]
+    vals = {node: node.meta["val"] for node in nodes}
+    tensors = [x for val in vals.values() for x in (val if isinstance(val, tuple) else (val,)) if is_tensor(x)]
+    assert {type(x) for x in tensors} == {FakeTensor} and len({x.fake_mode for x in tensors}) == 1
+    masks = [node for node, val in vals.items() if is_tensor(val) and val.dtype == torch.bool]
+    assert {node.op for node in masks} == {"placeholder", "call_function"}
+    assert all(node.meta["tensor_meta"].dtype == torch.bool for node in masks)
+    saved = {node.name: vals[node] for node in forward.graph.output_node().all_input_nodes}
+    taken = [node for node in backward.graph.find_nodes(op="placeholder") if node.name in saved and node not in masks]
+    assert len(taken) >= 2 and all(saved[node.name] is vals[node] for node in taken)
+
+
+def is_tensor(value: object) -> bool:
+    return isinstance(value, torch.Tensor)
