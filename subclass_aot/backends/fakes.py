@@ -45,23 +45,26 @@ class Fakes:
         self._unread: list[tuple[_Unread, Any, _Memory | None]] = []
         self._copies: list[tuple[_Unread, _Unread, Any]] = []
         metas: dict[fx.Node, _Unread] = {}
-        placeholders = graph.graph.find_nodes(op="placeholder")
+        placeholders, these = graph.graph.find_nodes(op="placeholder"), weakref.ref(self)
         for node in graph.graph.nodes:
-            if "val" in node.meta:
-                val = self.before[node.name] = node.meta["val"]
+            said = node.meta
+            if "val" in said:
+                val = self.before[node.name] = said["val"]
                 if type(val) in _OF_TENSORS or node.op == "placeholder":
-                    meta = metas[node] = _Unread(node.meta)
+                    meta = metas[node] = _Unread(said)
                     if type(val) is MetaTensor:
                         dict.__setitem__(meta, _TENSOR, _UNREAD)
-                    meta.fakes = weakref.ref(self)
+                    meta.fakes = these
                     object.__setattr__(node, "meta", meta)  # else the node is looked up in its graph
-                    if node.op != "placeholder":
+                    if node.op == "call_function":
                         _put_operator(node, meta)
                         self._unread.append((meta, val, _memory_of(node, metas)))
+                    elif node.op != "placeholder":
+                        self._unread.append((meta, val, None))
         for node in placeholders:
             if node not in metas:  # of a graph that was pickled
                 metas[node] = node.meta = _Unread(node.meta)
-                metas[node].fakes = weakref.ref(self)
+                metas[node].fakes = these
         self._placeholders = [metas[node] for node in placeholders]
         self._said = [dict.get(meta, "val") for meta in self._placeholders]
         self._given = self._said if inputs is None else inputs
@@ -158,29 +161,29 @@ _Memory = tuple["_Unread", int | None]
 
 
 def _memory_of(node: fx.Node, metas: Mapping[fx.Node, _Unread]) -> _Memory | None:
-    args: Any = node.args
-    if node.op != "call_function":
-        return None
+    """Returns whose memory the result of an operator has."""
     if node.target is operator.getitem:
+        args: Any = node.args
         return (metas[args[0]], args[1]) if isinstance(args[0], fx.Node) and args[0] in metas else None
-    if not _torch.operators.is_overload(node.target):
+    if not _torch.operators.is_overload(node.target) or (effects := effects_of(node.target)).pure:
         return None
-    effects = effects_of(node.target)
-    if effects.pure or not effects.returns_view_of:
+    if not effects.returns_view_of:
         return None
     place = effects.returns_view_of[0] or effects.returns_written[0]
-    source = None if place is None else argument_at(place, args, node.kwargs)
+    if place is None:
+        return None
+    source = argument_at(place, node.args, node.kwargs)
     return (metas[source], None) if isinstance(source, fx.Node) and source in metas else None
 
 
 def _put_operator(node: fx.Node, meta: dict[str, Any]) -> None:
     """Notes the operator that a node is, or is a part of, unless the trace has noted one that was replaced by it."""
     if _torch.operators.is_overload(node.target):
-        meta.setdefault(_OPERATOR, node.target)
+        dict.setdefault(meta, _OPERATOR, node.target)
     elif node.target is operator.getitem:
         source: Any = node.args[0]
         if _OPERATOR in source.meta:
-            meta.setdefault(_OPERATOR, source.meta[_OPERATOR])
+            dict.setdefault(meta, _OPERATOR, dict.__getitem__(source.meta, _OPERATOR))
 
 
 _OPERATOR, _TENSOR = "original_aten", "tensor_meta"

@@ -64,7 +64,7 @@ def keys_of(treespec: optree.PyTreeSpec) -> Iterator[tuple[str, Any]]:
     """
     for accessor in treespec.accessors():
         for i, entry in enumerate(accessor):  # the same key is on the way to several leaves: it is walked once
-            if isinstance(entry, optree.MappingEntry):
+            if isinstance(entry, optree.MappingEntry) and type(entry.entry) is not str:
                 path = path_of(accessor[:i]) if i > 1 else "kwargs"
                 refuse_key(entry.entry, path)
                 if is_object(entry.entry):

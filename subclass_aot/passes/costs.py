@@ -83,7 +83,9 @@ def _specs(node: object) -> list[Spec]:
         return []
     if "spec" in node.meta:
         return [node.meta["spec"]]
-    value = dict.get(node.meta, "val")  # as it is: fake tensors are not made for this, and are there in graphs of others
+    value = dict.get(
+        node.meta, "val"
+    )  # as it is: fake tensors are not made for this, and are there in graphs of others
     several = value if isinstance(value, tuple | list) else ()
     return [v.meta_spec if isinstance(v, MetaTensor) else Spec.of(v) for v in several if isinstance(v, torch.Tensor)]
 
