@@ -213,7 +213,7 @@ class _Unread(dict[str, Any]):
 
     def changed_in(self, graph: fx.Graph, spec: Spec, val: MetaTensor) -> dict[str, Any]:
         """Returns the `meta` of a node in another graph that is like this one, but gives another tensor."""
-        fakes, own = self._of(), dict.get(self, "val")
+        fakes, own = self._of(), dict.get(self, "val", self)
         changed = _Unread({**_as_it_is(self), "spec": spec, "val": val})
         if dict.__contains__(changed, _TENSOR):
             dict.__setitem__(changed, _TENSOR, _UNREAD)

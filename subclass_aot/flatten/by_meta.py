@@ -14,7 +14,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.errors import LeafCountError, PlanError
 from subclass_aot.flatten import checks
-from subclass_aot.flatten.metas import SYMBOLIC, AbsentMeta, ContainerMeta
+from subclass_aot.flatten.metas import SYMBOLIC, AbsentMeta, ContainerMeta, rebuild
 
 
 def is_of_wrapper(meta: object) -> bool:
@@ -58,6 +58,7 @@ def read_by(value: Any, meta: Any, *, append_symints: bool, where: str) -> Itera
         yield from (numbers[dim] for dim, n in enumerate(getattr(meta, f"outer_{kind}")) if _is_symbolic(n))
 
 
+@rebuild.put
 def rebuild_by(meta: Any, flat: Sequence[Any], *, is_runtime: bool, where: str) -> Any:
     """Rebuilds a wrapper by its `__tensor_unflatten__`.
 

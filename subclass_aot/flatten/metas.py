@@ -32,6 +32,10 @@ import torch
 
 from subclass_aot._torch.wrappers import is_nested_int
 from subclass_aot.flatten import contexts
+from subclass_aot.later import Later
+
+rebuild: Later[..., Any] = Later("rebuild_by")
+"""Rebuilds a wrapper of a flat list. `by_meta.py` imports this file."""
 
 SYMBOLIC: Final = None
 """Stands in `outer_size` and `outer_stride` where the number is known only at the call."""
@@ -230,9 +234,7 @@ class SubclassCreationMeta:
         Raises:
             PlanError: The list is too short, or has no tensor where an inner one should be.
         """
-        from subclass_aot.flatten.by_meta import rebuild_by  # which is made of this file
-
-        return rebuild_by(self, all_args, is_runtime=is_runtime, where="args")
+        return rebuild(self, all_args, is_runtime=is_runtime, where="args")
 
     @property
     def symbolic_sizes(self) -> tuple[int, ...]:

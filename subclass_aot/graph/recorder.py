@@ -20,7 +20,7 @@ from subclass_aot.graph import lstm
 from subclass_aot.graph.listeners import internal_overlap
 from subclass_aot.graph.listeners.annotations import annotations_of
 from subclass_aot.graph.listeners.listener import written_leaves
-from subclass_aot.graph.listeners.mutation_log import MutationLog, Phase
+from subclass_aot.graph.listeners.mutation_log import MutationLog
 from subclass_aot.graph.listeners.of_recorder import Listeners
 from subclass_aot.graph.listeners.places import AS_STRIDED
 from subclass_aot.graph.listeners.resized_out import inputs_to_resize
@@ -29,7 +29,8 @@ from subclass_aot.graph.messages import FOREIGN_LEAF, NESTED_INT, UNKNOWN_LEAF
 from subclass_aot.graph.node_meta import name_of, val_of
 from subclass_aot.graph.retrace import Retrace
 from subclass_aot.graph.symint_nodes import SymintNodes
-from subclass_aot.meta import MetaTensor, Spec, Storage, Stream, new_leaf, other_threads
+from subclass_aot.graph.tape import Phase, Tape
+from subclass_aot.meta import MetaTensor, Spec, Storage, new_leaf, other_threads
 from subclass_aot.operators import Effects, effects_of
 from subclass_aot.products import WRITTEN_OUT
 from subclass_aot.symbols import current_symbols, is_symbolic
@@ -93,7 +94,7 @@ class _Plan(NamedTuple):
     writes: list[Callable[..., Any]]
 
 
-class Recorder(Stream):
+class Recorder(Tape):
     """Records the operators on leaves as an `fx.Graph`, as written: with mutations, views and duplicates.
 
     Each leaf's `tag` is its node. Nodes carry in `meta`: `val` (a tensor without data), `spec`, `stack_trace` (the
@@ -119,6 +120,8 @@ class Recorder(Stream):
     """
 
     # More than ten attributes: the graph and its parts, listeners of operators, and what a stream has.
+
+    listeners: Listeners
 
     def __init__(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -11,8 +11,8 @@ from subclass_aot._torch.operators import Operator
 from subclass_aot.meta.operation import Operation, made_at, tell_listeners
 from subclass_aot.meta.storage import Storage, add_listener, in_thread, without_listeners
 
-if TYPE_CHECKING:  # which queries the stream that runs
-    from subclass_aot.meta.tensor import MetaTensor
+Leaf: TypeAlias = Any
+"""A `MetaTensor`: the class is made with what queries are answered by, which cannot name it."""
 
 
 class Listener:
@@ -58,11 +58,11 @@ class Listener:
 class Answers(_torch.dispatch.DispatchMode):
     """Queries of a stream, and the answers where it knows nothing."""
 
-    def replaced(self, leaf: MetaTensor, other: torch.Tensor) -> MetaTensor | None:
+    def replaced(self, leaf: Leaf, other: torch.Tensor) -> Leaf | None:
         """Notes that a leaf is given the data of another tensor; returns the traced tensor of that, if there is one."""
         return None
 
-    def value_of(self, leaf: MetaTensor) -> torch.Tensor | None:
+    def value_of(self, leaf: Leaf) -> torch.Tensor | None:
         """Returns the real tensor behind `leaf`, where it is known."""
         return None
 
@@ -70,7 +70,7 @@ class Answers(_torch.dispatch.DispatchMode):
         """Returns whether an operator that needs values gets those that `look` gives."""
         return False
 
-    def look(self, leaf: MetaTensor) -> torch.Tensor | None:
+    def look(self, leaf: Leaf) -> torch.Tensor | None:
         """Returns the values of a leaf in this call, which others then have to have, too."""
         return None
 
@@ -92,18 +92,18 @@ class Answers(_torch.dispatch.DispatchMode):
         """
         return self.known(tensor)
 
-    def elements(self, leaf: MetaTensor) -> torch.Tensor | None:
+    def elements(self, leaf: Leaf) -> torch.Tensor | None:
         """Returns the values of a leaf that a program reads as a whole, where they are known or assumed."""
         return self.known(leaf) if self.looks(_ITEM, (leaf,)) else None
 
-    def memory(self, leaf: MetaTensor) -> torch.Tensor | None:
+    def memory(self, leaf: Leaf) -> torch.Tensor | None:
         """Returns a tensor that stands for the memory of a leaf, which a program reads; None if nobody may read it.
 
         In a trace these are the values of the call, which others then have to have, too.
         """
         return None
 
-    def shown(self, leaf: MetaTensor, form: str | None) -> torch.Tensor | None:
+    def shown(self, leaf: Leaf, form: str | None) -> torch.Tensor | None:
         """Returns the values of a leaf of which a program asks for the text, where they are known or may be read.
 
         Args:
@@ -112,7 +112,7 @@ class Answers(_torch.dispatch.DispatchMode):
         """
         return self.value_of(leaf)
 
-    def on_array(self, leaf: MetaTensor, array: object) -> None:
+    def on_array(self, leaf: Leaf, array: object) -> None:
         """Is called when a program gets what a leaf has in memory as an array, which is a copy."""
 
     def literal(self, tensor: torch.Tensor) -> torch.Tensor:

@@ -32,7 +32,7 @@ from subclass_aot.meta.rules.packed import RECURRENT_WITH_CUDNN
 from subclass_aot.meta.spec import native_device
 from subclass_aot.meta.storage import Storage
 from subclass_aot.meta.stream import Stream
-from subclass_aot.meta.tensor import MetaTensor
+from subclass_aot.meta.tensor import MetaTensor, around_backward
 from subclass_aot.operators import argument_at, effects_of
 from subclass_aot.put_back import PutBack
 from subclass_aot.symbols import is_symbolic
@@ -136,6 +136,7 @@ def _claim(stack: ExitStack, claim: torch.device, profile: Device | None) -> Non
         stack.enter_context(_torch.cuda.answering(answers(profile_of_claims(), claim.index or 0)))
 
 
+@around_backward.put
 @contextmanager
 def gradients_without_data(start: MetaTensor) -> Iterator[None]:
     """Runs the block so that zeros that autograd makes for absent gradients have no data, and the device of `start`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from types import CodeType, FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
@@ -14,9 +14,6 @@ from subclass_aot._stack import UserFrame, is_own, is_user_file
 from subclass_aot._torch.operators import Operator
 from subclass_aot.meta.storage import in_thread
 from subclass_aot.operators import flops_of
-
-if TYPE_CHECKING:  # which tells of operators
-    from subclass_aot.meta.stream import Stream
 
 
 class Place(NamedTuple):
@@ -33,6 +30,13 @@ class Place(NamedTuple):
     module: torch.nn.Module | None
     line: UserFrame | None
     node: Any
+
+
+class Records(Protocol):
+    """What an operator runs in: a stream, or a mode of torch."""
+
+    records: bool
+    """Whether what runs in it is recorded, to run later."""
 
 
 class Operation:
@@ -52,7 +56,12 @@ class Operation:
     __slots__ = ("stream", "func", "args", "kwargs", "result", "_place")
 
     def __init__(
-        self, stream: Stream | None, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+        self,
+        stream: Records | None,
+        func: Operator,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        result: Any,
     ) -> None:
         self.stream = stream
         self.func = func
@@ -103,7 +112,11 @@ class Operation:
 
 
 def tell_listeners(
-    stream: Stream | None, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: object
+    stream: Records | None,
+    func: Operator,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    result: object,
 ) -> None:
     """Calls the listeners of this thread for an operator that has run."""
     operation = Operation(stream, func, args, kwargs, result)

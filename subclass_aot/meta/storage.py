@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import torch
 
@@ -27,12 +27,25 @@ from subclass_aot.errors import DataDependentError, LastingChangeError
 from subclass_aot.meta.spec import Spec, native_device
 from subclass_aot.put_back import PutBack
 
-if TYPE_CHECKING:  # which listens to storages
-    from subclass_aot.meta.listener import Listener
-
 _NO_MEMORY = """`{call}` asks for the memory of a tensor, and {storage} has none.
   Your line:  {line}
   Instead: call it outside the traced function, or put what needs the memory into a custom operator."""
+
+
+class Listener(Protocol):
+    """What is called for storages and for operators: see `listener.Listener`."""
+
+    def on_operator(self, operation: Any) -> None:
+        """Is called after each operator."""
+
+    def on_storage(self, storage: Storage) -> None:
+        """Is called when a storage is made."""
+
+    def on_resize(self, storage: Storage, before: int) -> None:
+        """Is called when the size of a storage has changed."""
+
+    def on_release(self, storage: Storage) -> None:
+        """Is called when a storage dies."""
 
 
 class _OfThread(threading.local):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any, SupportsIndex
 
 import torch
@@ -13,6 +14,7 @@ from subclass_aot import _torch
 from subclass_aot._stack import is_own, user_line
 from subclass_aot.codegen import constant_checks
 from subclass_aot.errors import DataDependentError, TraceError
+from subclass_aot.later import Later
 from subclass_aot.meta.listener import Answers
 from subclass_aot.meta.other_threads import real_input
 from subclass_aot.meta.spec import Spec, indexed, native_device
@@ -74,6 +76,10 @@ class _Spec:
         if tensor.meta_tag is not None:
             raise AttributeError(f"{type(tensor).__name__!r} object has no attribute 'spec'")
         return tensor.meta_spec
+
+
+around_backward: Later[..., AbstractContextManager[None]] = Later("gradients_without_data")
+"""Makes what `backward` of a tensor without data runs in. `mode.py` imports this file."""
 
 
 class MetaTensor(torch.Tensor):
@@ -231,9 +237,7 @@ class MetaTensor(torch.Tensor):
 
     def backward(self, *args: Any, **kwargs: Any) -> None:
         """Does what `Tensor.backward` does. What autograd makes on the way has no data either."""
-        from subclass_aot.meta.mode import gradients_without_data  # which is made of this file
-
-        with gradients_without_data(self):
+        with around_backward(self):
             torch.Tensor.backward(self, *args, **kwargs)  # type: ignore[no-untyped-call]
 
     def untyped_storage(self) -> torch.UntypedStorage:

@@ -13,7 +13,7 @@ Messages of this library and of torch, debuggers, and whoever has a tensor that 
 from __future__ import annotations
 
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -21,10 +21,7 @@ from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.asked import asks_for_text, refuse_history
 from subclass_aot.errors import DataDependentError
-from subclass_aot.meta.listener import Answers
-
-if TYPE_CHECKING:  # which is made of this
-    from subclass_aot.meta.tensor import MetaTensor
+from subclass_aot.meta.listener import Answers, Leaf
 
 _NO_VALUES = """The text of a tensor is asked for, as by print, str or an f-string, and nobody knows its values here.
   Your line:  {line}
@@ -45,7 +42,7 @@ def plain_text(value: torch.Tensor, form: str | None) -> str:
         return repr(value) if form is None else format(value, form)
 
 
-def text_of(leaf: MetaTensor, cls: type[torch.Tensor], autograd: torch.Tensor, form: str | None) -> str:
+def text_of(leaf: Leaf, cls: type[torch.Tensor], autograd: torch.Tensor, form: str | None) -> str:
     """Returns the text that a traced tensor has in eager mode, and has each call compare it.
 
     Args:
@@ -64,7 +61,7 @@ def text_of(leaf: MetaTensor, cls: type[torch.Tensor], autograd: torch.Tensor, f
     return plain_text(value, form) if is_number else _text(value, cls, autograd)
 
 
-def _value_of(leaf: MetaTensor, form: str | None) -> torch.Tensor:
+def _value_of(leaf: Leaf, form: str | None) -> torch.Tensor:
     modes = reversed(_torch.dispatch.dispatch_modes())
     stream = next((mode for mode in modes if isinstance(mode, Answers)), None)
     value = None if stream is None else stream.shown(leaf, form)
@@ -73,7 +70,7 @@ def _value_of(leaf: MetaTensor, form: str | None) -> torch.Tensor:
     return value
 
 
-def metadata_text(leaf: MetaTensor) -> str:
+def metadata_text(leaf: Leaf) -> str:
     """Returns what a tensor without data is, as text."""
     grad = ", requires_grad=True" if leaf.requires_grad else ""
     return f"MetaTensor({leaf.meta_spec!r}{grad})".replace("Spec(", "", 1).replace(")", "", 1)

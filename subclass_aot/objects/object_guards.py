@@ -85,7 +85,7 @@ class ObjectGuards:
         self.gradients: list[tuple[str, int | None]] | None = None
         self.numbers: list[NumbersApart] = []
         self._locals: dict[int, str] = {}
-        self._same: dict[tuple[object, ...], SameAttributes] = {}
+        self._same: dict[tuple[Any, ...], SameAttributes] = {}
 
     def leaves(self, compared: Collection[int] = ()) -> None:
         """Compares the arguments that are no tensors.
@@ -417,7 +417,7 @@ class ObjectGuards:
 
     def _attributes(self, name: str, holder: Holder, table: Table, entries: Entries) -> None:
         attributes = holder.value.__dict__
-        plain = [(key, node.value) for key, node in entries if isinstance(node, ValueAt) and not may_change(node.value)]
+        plain = [(str(k), n.value) for k, n in entries if isinstance(n, ValueAt) and not may_change(n.value)]
         length = len(attributes) if table.only is None else None
         if len(plain) >= _SEVERAL and type(attributes) is dict:
             self.source.refuse_if(f"not {self._same_attributes(length, dict(plain))}({name}.__dict__)")
@@ -432,7 +432,7 @@ class ObjectGuards:
             self.source.refuse_if(f"len({local}) != {length}")
         self._by_name(local, entries)
 
-    def _same_attributes(self, length: int | None, plain: dict[str, object]) -> str:
+    def _same_attributes(self, length: int | None, plain: dict[str, Any]) -> str:
         """Returns the name of what compares several attributes at once."""
         kind = (length, *plain, *map(id, plain.values()))
         same = self._same.get(kind)

@@ -33,10 +33,11 @@ def copied_node(graph: fx.Graph, node: fx.Node, copies: Copies) -> fx.Node:
     copy = _torch.graphs.new_node(graph, node.op, node.target, args, kwargs, node.name)
     if node.type is not None:
         copy.type = node.type
-    if type(node.meta) is dict:
-        copy.meta.update(node.meta)
+    meta: Any = node.meta
+    if type(meta) is dict:
+        copy.meta.update(meta)
     else:  # it has values that are made when somebody reads one
-        object.__setattr__(copy, "meta", node.meta.copied_into(graph))  # past a search for the node in its graph
+        object.__setattr__(copy, "meta", meta.copied_into(graph))  # past a search for the node in its graph
     return copy
 
 

@@ -263,7 +263,8 @@ def _meta_as(graph: fx.Graph, node: fx.Node, dtype: torch.dtype | None) -> dict[
     spec = meta["spec"]
     spec = Spec.make(spec.size, spec.stride, spec.offset, dtype or spec.dtype, spec.device, spec.layout)
     if type(meta) is not dict:
-        return meta.changed_in(graph, spec, new_leaf(spec))
+        changed: dict[str, Any] = meta.changed_in(graph, spec, new_leaf(spec))
+        return changed
     return {**meta, "spec": spec, "val": new_leaf(spec)}
 
 

@@ -12,7 +12,7 @@ from subclass_aot import _torch
 from subclass_aot.errors import ProfileError
 from subclass_aot.meta import Operation
 from subclass_aot.profiling.allocator import Change, bytes_free, changes_of
-from subclass_aot.profiling.report import Report
+from subclass_aot.profiling.figures import Figures
 from subclass_aot.profiling.words import amount
 
 _NOT_HERE = """There is no {device} on this machine that the program could run on.
@@ -74,8 +74,8 @@ class Check:
         tolerance: How far peaks may be apart, as a part of the real one.
     """
 
-    predicted: Report
-    observed: Report
+    predicted: Figures
+    observed: Figures
     device: torch.device
     peak: int
     phases: dict[str, tuple[int, int]]
@@ -145,7 +145,7 @@ class Check:
         return "\n".join(lines).rstrip()
 
 
-def check(report: Report, device: str | torch.device | None = None, tolerance: float = 0.05) -> Check:
+def check(report: Figures, device: str | torch.device | None = None, tolerance: float = 0.05) -> Check:
     """Runs the program of a report on real tensors, and compares: see `Report.check`."""
     run = report.again()
     if device is not None:
@@ -182,7 +182,7 @@ def _there(device: torch.device) -> None:
 
 
 def _compared(
-    report: Report, changes: Sequence[Change], real: Sequence[int], device: torch.device
+    report: Figures, changes: Sequence[Change], real: Sequence[int], device: torch.device
 ) -> tuple[dict[str, tuple[int, int]], list[Difference]]:
     """Returns the peaks by phase, and the differences.
 
@@ -219,7 +219,7 @@ def _compared(
     return {phase: (peaks[phase][0], peaks[phase][1]) for phase in Operation.PHASES if phase in peaks}, found
 
 
-def _difference(report: Report, event: int, changes: Sequence[Change], more: int, meanwhile: int) -> Difference:
+def _difference(report: Figures, event: int, changes: Sequence[Change], more: int, meanwhile: int) -> Difference:
     moment = report.moment(event)
     largest = max(changes, key=lambda change: change.nbytes, default=Change(0, {}))
     by = _operator(largest) if largest.nbytes > 0 and largest.operators else ""

@@ -12,7 +12,7 @@ from typing import Any
 from subclass_aot._stack import UserFrame
 from subclass_aot.errors import ProfileError
 from subclass_aot.meta import Operation
-from subclass_aot.profiling.report import Report
+from subclass_aot.profiling.figures import Figures
 from subclass_aot.profiling.timeline import KINDS
 from subclass_aot.profiling.words import amount
 from subclass_aot.whole_files import write_whole, written_beside
@@ -20,7 +20,7 @@ from subclass_aot.whole_files import write_whole, written_beside
 Place = str | os.PathLike[str]
 
 
-def as_json(report: Report) -> str:
+def as_json(report: Figures) -> str:
     """Returns the figures of a report as JSON; all memory is in bytes."""
     phases = [phase for phase in Operation.PHASES if report.timeline.end_of(phase) is not None]
     found = {
@@ -46,7 +46,7 @@ def as_json(report: Report) -> str:
     return json.dumps(found, indent=1)
 
 
-def write_snapshot(report: Report, path: Place) -> None:
+def write_snapshot(report: Figures, path: Place) -> None:
     """Writes the pickle that torch's memory viewer reads (pytorch.org/memory_viz), as of a CUDA device.
 
     Args:
@@ -87,7 +87,7 @@ def _frames(line: UserFrame | None, what: str) -> list[dict[str, Any]]:
     return [{"filename": what, "line": 0, "name": what}, *own]
 
 
-def plot(report: Report, path: Place) -> None:
+def plot(report: Figures, path: Place) -> None:
     """Draws memory over the run by kind, with the phases, the peak and the limit, and products by module.
 
     Args:
@@ -111,7 +111,7 @@ def plot(report: Report, path: Place) -> None:
         figure.savefig(part, dpi=100)
 
 
-def rows_by_kind(report: Report) -> dict[str, list[int]]:
+def rows_by_kind(report: Figures) -> dict[str, list[int]]:
     """Returns the bytes of each kind before the first event and after each."""
     timeline = report.timeline
     changes: dict[int, list[tuple[int, str]]] = collections.defaultdict(list)
@@ -150,7 +150,7 @@ def _unit_of(largest: float, unit: str) -> tuple[float, str]:
     return max(largest, 1) / max(float(text.split()[0]), 1e-9), text.split()[1]
 
 
-def _draw_memory(report: Report, axes: Any) -> None:
+def _draw_memory(report: Figures, axes: Any) -> None:
     rows, peak, moment = rows_by_kind(report), report.peak, report.peak_at
     factor, unit = _unit_of(peak, "B")
     length = len(report.timeline.events) + 1
@@ -179,7 +179,7 @@ def _draw_memory(report: Report, axes: Any) -> None:
     axes.legend(fontsize=7, ncols=len(rows), loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False)
 
 
-def _draw_products(report: Report, axes: Any) -> None:
+def _draw_products(report: Figures, axes: Any) -> None:
     by_phase = {phase: report.flops(phase, by="module", depth=3) for phase in Operation.PHASES}
     total: collections.Counter[str] = collections.Counter()
     for found in by_phase.values():

@@ -11,7 +11,7 @@ import optree
 import torch
 
 from subclass_aot.errors import DataDependentError, ProfileError
-from subclass_aot.profiling.report import Report
+from subclass_aot.profiling.figures import Figures
 from subclass_aot.profiling.timeline import Timeline
 from subclass_aot.profiling.without_data import PyTree
 from subclass_aot.profiling.words import amount
@@ -40,8 +40,8 @@ class Formula:
     """
 
     letter: str
-    run: Callable[[int], Report]
-    runs: dict[int, Report] = field(default_factory=dict)
+    run: Callable[[int], Figures]
+    runs: dict[int, Figures] = field(default_factory=dict)
     memory: frozenset[Polynomial] = frozenset()
     products: Polynomial | None = None
     reason: str = ""
@@ -94,7 +94,7 @@ class Formula:
                 size = (fits + over) // 2
         return fits
 
-    def _report(self, size: int) -> Report:
+    def _report(self, size: int) -> Figures:
         if size not in self.runs:
             self.runs[size] = self.run(size)
         return self.runs[size]
@@ -108,7 +108,7 @@ class Formula:
         return f"peak = {peak}\nproducts = {_in_words(self.products, self.letter, 'FLOP')}"
 
 
-def formula_of(report: Report, letter: str = "B", dim: int | None = None) -> Formula:
+def formula_of(report: Figures, letter: str = "B", dim: int | None = None) -> Formula:
     """Returns the costs of a program as functions of a size of its data.
 
     The tensors among its arguments change whose size in that dim is that of the first one.
@@ -126,8 +126,9 @@ def formula_of(report: Report, letter: str = "B", dim: int | None = None) -> For
     which = dim if dim is not None else 0 if letter == "B" else 1
     degree = 1 if letter == "B" else 2
 
-    def run(size: int) -> Report:
-        return again.report(lambda tree: resized(tree, which, size))
+    def run(size: int) -> Figures:
+        found: Figures = again.report(lambda tree: resized(tree, which, size))
+        return found
 
     sizes = [8 * (i + 1) for i in range(degree + 2)]
     found = Formula(letter, run)

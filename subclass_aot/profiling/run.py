@@ -15,8 +15,9 @@ from subclass_aot import _torch
 from subclass_aot.devices import Device, bytes_of, claim_of
 from subclass_aot.errors import ProfileError
 from subclass_aot.meta import meta
+from subclass_aot.profiling.figures import sizes_of
 from subclass_aot.profiling.recorder import Recorder
-from subclass_aot.profiling.report import Report, sizes_of
+from subclass_aot.profiling.report import Report
 from subclass_aot.profiling.timeline import Timeline
 from subclass_aot.profiling.unknown import unknown_of
 from subclass_aot.profiling.with_data import with_data

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from subclass_aot.meta import Operation
-from subclass_aot.profiling.report import Report
+from subclass_aot.profiling.figures import Figures
 from subclass_aot.profiling.words import amount
 
 
-def table(report: Report) -> str:
+def table(report: Figures) -> str:
     """Returns a report as text.
 
     Args:
@@ -37,7 +37,7 @@ def table(report: Report) -> str:
     return "\n".join(lines).rstrip()
 
 
-def _head(report: Report) -> list[str]:
+def _head(report: Figures) -> list[str]:
     where = f" on {report.device.name}" if report.device is not None else ""
     lines = [f"peak                {amount(report.peak)}{where}: {report.peak_at}"]
     if report.memory is not None:
@@ -52,7 +52,7 @@ def _shares(owners: dict[str, int], whole: int, most: int = 5) -> str:
     return ", ".join(shown + ([f"the rest {amount(rest)}"] if rest else []))
 
 
-def _work(report: Report) -> list[str]:
+def _work(report: Figures) -> list[str]:
     phases = [phase for phase in Operation.PHASES if report.timeline.end_of(phase) is not None]
     lines = [" " * 20 + "".join(f"{phase:>14}" for phase in (*phases, "all"))]
     rows = [("products", "FLOP", report.flops), ("moved", "B", report.bytes_moved)]
@@ -70,7 +70,7 @@ def _work(report: Report) -> list[str]:
     return lines
 
 
-def _reservations(report: Report) -> list[str]:
+def _reservations(report: Figures) -> list[str]:
     lines = [f"assumed             {each}" for each in report.assumed]
     if report.uncounted:
         found = ", ".join(f"{name} ({times}x)" for name, times in report.uncounted.items())
@@ -79,7 +79,7 @@ def _reservations(report: Report) -> list[str]:
     return ["", *lines] if lines else []
 
 
-def difference(report: Report, before: Report) -> str:
+def difference(report: Figures, before: Figures) -> str:
     """Returns what changes from one report to another as text.
 
     Args:

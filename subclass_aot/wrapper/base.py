@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, SupportsIndex, dataclass_transform
+from typing import Any, ClassVar, Literal, SupportsIndex, dataclass_transform
 
 import torch
 from torch.fx.node import Target
@@ -20,6 +20,7 @@ from subclass_aot.wrapper.declare.declare import declare
 from subclass_aot.wrapper.declare.fields import structure
 from subclass_aot.wrapper.describe import describe, stable_hash
 from subclass_aot.wrapper.distributed import sharding
+from subclass_aot.wrapper.kind import Wrapper
 from subclass_aot.wrapper.layout import shared_fields
 from subclass_aot.wrapper.layout.field_map import FieldMap
 from subclass_aot.wrapper.serve import kernels, rules
@@ -27,7 +28,7 @@ from subclass_aot.wrapper.serve.dispatch import dispatch
 
 
 @dataclass_transform(eq_default=False, field_specifiers=(structure,))
-class WrapperTensor(torch.Tensor):
+class WrapperTensor(Wrapper):
     """Base of tensor classes whose fields are declared by annotation.
 
     `name: torch.Tensor` is an inner tensor, `torch.Tensor | None = None` an optional one, `list[torch.Tensor]` and
@@ -79,17 +80,6 @@ class WrapperTensor(torch.Tensor):
     __torch_dispatch__ = classmethod(dispatch)  # type: ignore[assignment]
 
     __wrapper_attributes__: ClassVar[Any] = None
-
-    if TYPE_CHECKING:  # generated for every subclass
-
-        def __tensor_flatten__(self) -> tuple[list[str], Any]:
-            """Returns the names of the inner tensors and the context."""
-
-        @classmethod
-        def __tensor_unflatten__(
-            cls, inner: Any, context: Any, outer_size: Any = None, outer_stride: Any = None
-        ) -> Any:
-            """Returns an instance that holds these tensors."""
 
     def __init_subclass__(
         cls,

@@ -6,19 +6,16 @@ import hashlib
 import pickle
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
 
 import torch
 
 from subclass_aot import _torch
 from subclass_aot.asked import refuse_history
 from subclass_aot.symbols import is_symbolic
-
-if TYPE_CHECKING:  # which is made with this
-    from subclass_aot.wrapper.base import WrapperTensor
+from subclass_aot.wrapper.kind import Wrapper
 
 
-def describe(wrapper: WrapperTensor, of_program: bool = False) -> str:
+def describe(wrapper: Wrapper, of_program: bool = False) -> str:
     """Returns the `repr` of a wrapper: metadata only, so that it is cheap and safe on fake and meta inner tensors too.
 
     Args:

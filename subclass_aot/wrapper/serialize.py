@@ -6,20 +6,18 @@ import copy
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 
 from subclass_aot import _torch
 from subclass_aot.declaration import MISSING
 from subclass_aot.errors import InnerTensorError
+from subclass_aot.wrapper.kind import Wrapper
 from subclass_aot.wrapper.layout.shared_fields import ORIGIN, copy_origin
 
-if TYPE_CHECKING:  # which calls this
-    from subclass_aot.wrapper.base import WrapperTensor
 
-
-def reduce(wrapper: WrapperTensor) -> tuple[Any, ...]:
+def reduce(wrapper: Wrapper) -> tuple[Any, ...]:
     """Returns what pickle and `copy.copy` store: everything by name, so that a class may gain fields with a default
     later.
     """
@@ -33,14 +31,14 @@ def reduce(wrapper: WrapperTensor) -> tuple[Any, ...]:
     return rebuild_wrapper, (type(wrapper), inner, attributes, others, size, stride, wrapper.requires_grad)
 
 
-def _others(wrapper: WrapperTensor, *known: Mapping[str, Any]) -> dict[str, Any]:
+def _others(wrapper: Wrapper, *known: Mapping[str, Any]) -> dict[str, Any]:
     """Returns what an instance holds besides what its class declares, and without the base of a view."""
     return {
         name: value for name, value in vars(wrapper).items() if not any(name in names for names in (*known, [ORIGIN]))
     }
 
 
-def copied(wrapper: WrapperTensor) -> Any:
+def copied(wrapper: Wrapper) -> Any:
     """Returns another tensor with the same inner tensors, for `copy.copy`."""
     rebuild, contents, *_ = wrapper.__reduce_ex__(4)
     made = rebuild(*contents)
@@ -81,7 +79,7 @@ def _tensors(inner: Mapping[str, torch.Tensor | _Bits]) -> dict[str, torch.Tenso
 
 
 def rebuild_wrapper(
-    cls: type[WrapperTensor],
+    cls: type[Wrapper],
     inner: dict[str, torch.Tensor],
     attributes: dict[str, Any],
     others: dict[str, Any],
@@ -121,7 +119,7 @@ def rebuild_wrapper(
 
 
 def rebuild_by_name(
-    cls: type[WrapperTensor],
+    cls: type[Wrapper],
     inner: Mapping[str, torch.Tensor],
     context: Mapping[str, Any],
     size: Sequence[int] | None,
@@ -152,7 +150,7 @@ def rebuild_by_name(
 
 
 def _rebuild_as_written(
-    cls: type[WrapperTensor],
+    cls: type[Wrapper],
     inner: dict[str, torch.Tensor],
     context: object,
     others: dict[str, Any],
@@ -166,7 +164,7 @@ def _rebuild_as_written(
     return wrapper.requires_grad_() if requires_grad else wrapper
 
 
-def _named_now(cls: type[WrapperTensor], contents: Mapping[str, Any]) -> dict[str, Any]:
+def _named_now(cls: type[Wrapper], contents: Mapping[str, Any]) -> dict[str, Any]:
     now = {cls.__wrapper_declaration__.named_now(name): value for name, value in contents.items()}
     if len(now) < len(contents):
         raise InnerTensorError(
@@ -176,7 +174,7 @@ def _named_now(cls: type[WrapperTensor], contents: Mapping[str, Any]) -> dict[st
     return now
 
 
-def context_of(cls: type[WrapperTensor], inner: Mapping[str, Any], attributes: Mapping[str, Any]) -> Any:
+def context_of(cls: type[Wrapper], inner: Mapping[str, Any], attributes: Mapping[str, Any]) -> Any:
     """Returns the context as `__tensor_flatten__` would give it for an instance with these contents."""
     context = []
     for field in cls.__wrapper_declaration__.fields.values():
@@ -187,7 +185,7 @@ def context_of(cls: type[WrapperTensor], inner: Mapping[str, Any], attributes: M
     return tuple(context) or None
 
 
-def _names_now(cls: type[WrapperTensor], attributes: Mapping[str, Any]) -> list[str]:
+def _names_now(cls: type[Wrapper], attributes: Mapping[str, Any]) -> list[str]:
     names = list(cls.__wrapper_declaration__.attributes)
     for field in cls.__wrapper_declaration__.fields.values():
         if field.kind == "sequence":
@@ -199,11 +197,11 @@ def _names_now(cls: type[WrapperTensor], attributes: Mapping[str, Any]) -> list[
     return names
 
 
-def _in_order(cls: type[WrapperTensor], inner: Mapping[str, Any], attributes: Mapping[str, Any]) -> dict[str, Any]:
+def _in_order(cls: type[Wrapper], inner: Mapping[str, Any], attributes: Mapping[str, Any]) -> dict[str, Any]:
     return {name: inner[name] for name in _names_now(cls, attributes) if name in inner}
 
 
-def _defaults(cls: type[WrapperTensor], inner: Mapping[str, Any], attributes: Mapping[str, Any]) -> dict[str, Any]:
+def _defaults(cls: type[Wrapper], inner: Mapping[str, Any], attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Returns values for fields that the file was written without."""
     defaults: dict[str, Any] = {}
     for field in cls.__wrapper_declaration__.fields.values():
@@ -254,7 +252,7 @@ def deepcopy(wrapper: Any, memo: dict[int, Any]) -> Any:
     return new
 
 
-def allow_loading(cls: type[WrapperTensor]) -> None:
+def allow_loading(cls: type[Wrapper]) -> None:
     """Lets `torch.load(weights_only=True)` make instances of `cls`, and of the enums in its context."""
     enums = [
         f.annotation

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import inspect
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from subclass_aot import _torch
 from subclass_aot._torch.operators import AnyOperator
 from subclass_aot.operators import effects_of
+from subclass_aot.wrapper.kind import Wrapper
 from subclass_aot.wrapper.layout import views
 from subclass_aot.wrapper.layout.cuts import CUTS
 from subclass_aot.wrapper.serve import errors, rules
 from subclass_aot.wrapper.serve.dispatch import ServedBy, served_by
-
-if TYPE_CHECKING:  # which is made with this
-    from subclass_aot.wrapper.base import WrapperTensor
 
 aten: Any = torch.ops.aten
 
@@ -34,7 +32,7 @@ class Service(NamedTuple):
     stub: str = ""
 
 
-def service_of(cls: type[WrapperTensor], func: AnyOperator) -> Service:
+def service_of(cls: type[Wrapper], func: AnyOperator) -> Service:
     """Returns how `func` is served on tensors of `cls`, as far as that does not depend on what a tensor holds.
 
     Args:
@@ -57,7 +55,7 @@ def service_of(cls: type[WrapperTensor], func: AnyOperator) -> Service:
     return Service(how) if is_served else Service(how, errors.stub(cls, func))
 
 
-def _described(cls: type[WrapperTensor], func: Any, by: ServedBy) -> tuple[str, bool]:
+def _described(cls: type[Wrapper], func: Any, by: ServedBy) -> tuple[str, bool]:
     """Returns the text for what serves an operator, and whether that serves the operator."""
     declaration = cls.__wrapper_declaration__
     if by is ServedBy.NONE:

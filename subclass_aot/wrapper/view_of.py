@@ -29,6 +29,7 @@ from subclass_aot.wrapper.layout.shared_fields import base_of
 from subclass_aot.wrapper.serve import errors
 from subclass_aot.wrapper.serve.dense import dense
 from subclass_aot.wrapper.serve.dispatch import dispatch
+from subclass_aot.wrapper.serve.plain import make_view
 
 aten: Any = torch.ops.aten
 
@@ -152,6 +153,7 @@ def _operator(name: str) -> Operator:
     return getattr(getattr(aten, packet), overload)  # type: ignore[no-any-return]
 
 
+@make_view.put
 def view_of(func: Operator, base: torch.Tensor, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     """Returns the view `func(base, *args, **kwargs)`, or the views: those that `split` and `unbind` give are made one
     by one.

@@ -6,17 +6,15 @@ import functools
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import fx
 
 from subclass_aot import _torch
 from subclass_aot.graph.listeners.listener import GraphListener
+from subclass_aot.graph.tape import Tape
 from subclass_aot.put_back import PutBack, attributes_put_back
-
-if TYPE_CHECKING:  # which has this listener
-    from subclass_aot.graph.recorder import Recorder
 
 _CUSTOM, _NUMBER, _MODULES, _FORWARD_MODULES = "custom", "seq_nr", "nn_module_stack", "fwd_nn_module_stack"
 _OPERATOR = "original_aten"
@@ -45,7 +43,7 @@ class Annotations(GraphListener):
         self._stack: dict[str, tuple[str, str]] = {}
         self._of_forward: dict[int, dict[str, Any]] = {}
 
-    def on_node(self, recorder: Recorder, node: fx.Node) -> None:
+    def on_node(self, recorder: Tape, node: fx.Node) -> None:
         if node.op != "placeholder":
             node.meta.update(self._now(recorder.phase) if self.given is None else self.given)
             if recorder.replaced_operator is not None:

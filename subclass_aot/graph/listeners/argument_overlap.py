@@ -8,7 +8,7 @@ the lists is refused, too.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import optree
 import torch
@@ -18,12 +18,10 @@ from subclass_aot._stack import pass_on_interruption, user_line
 from subclass_aot.errors import MutationError
 from subclass_aot.graph.functional.auto_functionalize import has_no_functional_variant, is_whole, listed
 from subclass_aot.graph.listeners.listener import GraphListener
+from subclass_aot.graph.tape import Tape
 from subclass_aot.meta import MetaTensor, Spec, Storage
 from subclass_aot.operators import argument_at, effects_of
 from subclass_aot.symbols import SizesMustBeKnown
-
-if TYPE_CHECKING:  # which has this listener
-    from subclass_aot.graph.recorder import Recorder
 
 _OVERLAP = """{operator} writes `{written}`, and `{other}` has elements in the same places of memory.
   Your line:  {line}
@@ -78,7 +76,7 @@ class ArgumentOverlap(GraphListener):
 
     def on_operator(
         self,
-        recorder: Recorder,
+        recorder: Tape,
         func: _torch.operators.Operator,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],

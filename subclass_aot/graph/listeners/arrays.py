@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from torch import fx
 
@@ -13,11 +13,9 @@ from subclass_aot.aliasing import has_storage
 from subclass_aot.errors import OnlyInEagerModeError
 from subclass_aot.graph.listeners.constants import LITERAL
 from subclass_aot.graph.listeners.listener import GraphListener
+from subclass_aot.graph.tape import Tape
 from subclass_aot.meta import MetaTensor, Storage
 from subclass_aot.operators import effects_of
-
-if TYPE_CHECKING:  # which has this listener
-    from subclass_aot.graph.recorder import Recorder
 
 _SHARED = """An array of numpy shares memory with a tensor, and {what}.
   The array:  {line}
@@ -61,7 +59,7 @@ class Arrays(GraphListener):
     def forget(self) -> None:
         self._arrays.clear()
 
-    def note(self, recorder: Recorder, leaf: MetaTensor, array: Any) -> None:
+    def note(self, recorder: Tape, leaf: MetaTensor, array: Any) -> None:
         """Notes an array of the values of a leaf."""
         storage = Storage.of(leaf)
         self._arrays.append(_Array(array, array.tobytes(), storage, len(recorder.graph.nodes), user_line()))
@@ -74,7 +72,7 @@ class Arrays(GraphListener):
         """
         raise OnlyInEagerModeError(_TOO_MANY.format(count=count, line=user_line()))
 
-    def on_write(self, recorder: Recorder, func: _torch.operators.Operator, leaf: MetaTensor) -> None:
+    def on_write(self, recorder: Tape, func: _torch.operators.Operator, leaf: MetaTensor) -> None:
         storage = Storage.of(leaf)
         tag = storage.tag
         if getattr(tag, "target", None) is LITERAL and _memory_of_array(recorder, tag.args[0]) is not None:
@@ -83,7 +81,7 @@ class Arrays(GraphListener):
             if noted.storage is storage and _is_held(noted):
                 raise OnlyInEagerModeError(_SHARED.format(what="the tensor is written later", line=noted.line))
 
-    def refuse_shared(self, recorder: Recorder) -> None:
+    def refuse_shared(self, recorder: Tape) -> None:
         """Has the function itself run if an array was written, or is still there at the end.
 
         Raises:
@@ -112,7 +110,7 @@ def _is_held(noted: _Array, tensors: int = 0) -> bool:
     return _references(noted)[0] > _ALONE[0] + tensors
 
 
-def _made_of_arrays(recorder: Recorder) -> list[tuple[fx.Node, int]]:
+def _made_of_arrays(recorder: Tape) -> list[tuple[fx.Node, int]]:
     """Returns the tensors that a program made of arrays and the like: each as a node, and where its memory begins."""
     found = []
     for node in recorder.graph.find_nodes(op="get_attr"):
@@ -122,7 +120,7 @@ def _made_of_arrays(recorder: Recorder) -> list[tuple[fx.Node, int]]:
     return found
 
 
-def _memory_of_array(recorder: Recorder, constant: fx.Node) -> int | None:
+def _memory_of_array(recorder: Tape, constant: fx.Node) -> int | None:
     """Returns where the memory of a constant begins, if that is of an array and the like: no tensor can resize it."""
     real = recorder.listeners.real_tensors.constants.get(str(constant.target))
     if real is None or not has_storage(real) or real.untyped_storage().resizable():
@@ -135,7 +133,7 @@ def _is_part(memory: int, array: Any) -> bool:
     return begin <= memory < begin + max(array.nbytes, 1)  # type: ignore[no-any-return]
 
 
-def _is_read_later(recorder: Recorder, noted: _Array) -> bool:
+def _is_read_later(recorder: Tape, noted: _Array) -> bool:
     """Returns whether the memory of a tensor was read later than an array was made of it, or may be after the call."""
     base: fx.Node = noted.storage.tag
     if base.op != "call_function" or _references(noted)[1] > _ALONE[1]:  # an input, or a tensor that is still there

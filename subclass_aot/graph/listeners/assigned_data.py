@@ -8,7 +8,7 @@ which writes from before come back.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -18,10 +18,8 @@ from subclass_aot.descriptors import BufferInput, HeldInput, ParamInput, PlainIn
 from subclass_aot.errors import LastingChangeError
 from subclass_aot.graph.listeners.listener import GraphListener
 from subclass_aot.graph.messages import DATA_ASSIGNED
+from subclass_aot.graph.tape import Tape
 from subclass_aot.meta import MetaTensor, new_leaf
-
-if TYPE_CHECKING:  # which has this listener
-    from subclass_aot.graph.recorder import Recorder
 
 _BACKWARD = "that happens while gradients are computed"
 _WRAPPER = "{kind} is no dense tensor of its own: a part of a wrapper, or of a class"
@@ -43,7 +41,7 @@ class AssignedData(GraphListener):
     def collections(self) -> list[Collection[Any]]:
         return [*self.before.values()]
 
-    def note(self, recorder: Recorder, leaf: MetaTensor, other: torch.Tensor) -> MetaTensor:
+    def note(self, recorder: Tape, leaf: MetaTensor, other: torch.Tensor) -> MetaTensor:
         """Notes an assignment; returns the leaf that gives its memory.
 
         Raises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import fx
@@ -13,13 +13,11 @@ from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.graph.draws_elsewhere import DRAW_ELSEWHERE
 from subclass_aot.graph.listeners.listener import GraphListener
-from subclass_aot.graph.looks import Look, Recorded, may_be_compared, parts_of
+from subclass_aot.graph.looks import Look, Looks, Recorded, may_be_compared, parts_of
+from subclass_aot.graph.tape import Tape
 from subclass_aot.meta import MetaTensor
 from subclass_aot.put_back import PutBack
 from subclass_aot.symbols import current_symbols
-
-if TYPE_CHECKING:  # which has this listener
-    from subclass_aot.graph.recorder import Recorder
 
 
 class DataDependent(GraphListener):
@@ -36,7 +34,7 @@ class DataDependent(GraphListener):
 
     def on_recorded(
         self,
-        recorder: Recorder,
+        recorder: Tape,
         node: fx.Node,
         func: _torch.operators.Operator,
         args: tuple[Any, ...],
@@ -56,9 +54,9 @@ class DataDependent(GraphListener):
         if looks is not None and recorder.phase == "forward":
             looks.tell_unbacked(node.meta["unbacked"], result, partial(self._value_now, recorder, node))
 
-    def are_wanted(self, recorder: Recorder, func: _torch.operators.Operator, args: tuple[Any, ...]) -> bool:
+    def are_wanted(self, recorder: Tape, func: _torch.operators.Operator, args: tuple[Any, ...]) -> bool:
         """Returns whether an operator that needs values gets those of the call; else its result is a symbol."""
-        looks = recorder.listeners.looks
+        looks: Looks | None = recorder.listeners.looks
         if looks is None:
             return False
         if recorder.phase == "backward":
@@ -71,7 +69,7 @@ class DataDependent(GraphListener):
         return looks.are_wanted(func, args[0], user_line(), current_symbols() is not None)
 
     def look(
-        self, recorder: Recorder, leaf: MetaTensor, text: bool = False, form: str | None = None
+        self, recorder: Tape, leaf: MetaTensor, text: bool = False, form: str | None = None
     ) -> torch.Tensor | None:
         """Returns the values of a leaf in the call, which others then have to have, too.
 
@@ -96,7 +94,7 @@ class DataDependent(GraphListener):
             looks.found.append(dataclasses.replace(look, value=look.compared(value)))
         return value
 
-    def memory(self, recorder: Recorder, leaf: MetaTensor) -> torch.Tensor | None:
+    def memory(self, recorder: Tape, leaf: MetaTensor) -> torch.Tensor | None:
         """Returns the values of a leaf that the program gets as an array; None if nobody may read them.
 
         Raises:
@@ -113,13 +111,13 @@ class DataDependent(GraphListener):
             tuple(map(int, leaf.shape))  # the comparison of no values does not see the sizes
         return value
 
-    def value_now(self, recorder: Recorder, leaf: MetaTensor) -> torch.Tensor | None:
+    def value_now(self, recorder: Tape, leaf: MetaTensor) -> torch.Tensor | None:
         """Returns the values of a leaf in the call that is traced, for what does not depend on them; None if nobody may
         read them.
         """
         return None if recorder.listeners.looks is None else self._value_now(recorder, recorder.node_of(leaf))
 
-    def _value_now(self, recorder: Recorder, node: fx.Node) -> Any:
+    def _value_now(self, recorder: Tape, node: fx.Node) -> Any:
         """Returns the value of a node in the call that is traced."""
         recorder.made[:] = [ref for ref in recorder.made if ref() is not None]  # else each read looks at all before
         alive = {leaf.meta_tag for leaf in (ref() for ref in recorder.made) if type(leaf) is MetaTensor}
@@ -127,4 +125,4 @@ class DataDependent(GraphListener):
             alive.update(leaf.meta_tag for leaf, _ in recorder.listeners.assigned_data.before.values())
         constants = recorder.listeners.real_tensors.constants
         recorded = Recorded(recorder.in_order(), constants, recorder.written_nodes(), alive)
-        return recorder.listeners.looks.value(recorded, node)  # type: ignore[union-attr]
+        return recorder.listeners.looks.value(recorded, node)

@@ -14,18 +14,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any, TypeGuard
 
 import torch
 
 from subclass_aot import _torch
 from subclass_aot.graph.listeners.listener import GraphListener, written_leaves
+from subclass_aot.graph.tape import Tape
 from subclass_aot.meta import MetaTensor, Storage, new_leaf
 from subclass_aot.symbols import SizesMustBeKnown
 from subclass_aot.views import regenerated_view
-
-if TYPE_CHECKING:  # which has this listener
-    from subclass_aot.graph.recorder import Recorder
 
 _aten = torch.ops.aten
 
@@ -59,7 +57,7 @@ class InternalOverlap(GraphListener):
 
     def on_operator(
         self,
-        recorder: Recorder,
+        recorder: Tape,
         func: _torch.operators.Operator,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],

@@ -8,7 +8,7 @@ call sets the bit: `is_conj()` says what it says in eager mode.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -16,12 +16,10 @@ from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.errors import MutationError
 from subclass_aot.graph.listeners.listener import GraphListener
+from subclass_aot.graph.tape import Tape
 from subclass_aot.meta import MetaTensor, Spec, Storage
 from subclass_aot.operators import PHYSICAL
 from subclass_aot.views import regenerated_view
-
-if TYPE_CHECKING:  # which has this listener
-    from subclass_aot.graph.recorder import Recorder
 
 _LAZY_VIEW_WRITTEN = """A tensor is conjugated or negated lazily, as in x.conj(), and one of the two is written.
   Your line:  {line}
@@ -123,7 +121,7 @@ class LazyViews(GraphListener):
 
     def on_operator(
         self,
-        recorder: Recorder,
+        recorder: Tape,
         func: _torch.operators.Operator,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
@@ -132,7 +130,7 @@ class LazyViews(GraphListener):
         if self._stale:
             self.refuse_stale(*args, *kwargs.values())
 
-    def on_write(self, recorder: Recorder, func: _torch.operators.Operator, leaf: MetaTensor) -> None:
+    def on_write(self, recorder: Tape, func: _torch.operators.Operator, leaf: MetaTensor) -> None:
         written = Storage.of(leaf)
         for source, copy in self._pairs:
             if written is source:

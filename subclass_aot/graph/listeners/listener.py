@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from torch import fx
 
 from subclass_aot import _torch
+from subclass_aot.graph.tape import Tape
 from subclass_aot.meta import MetaTensor
 from subclass_aot.operators import argument_at, effects_of
-
-if TYPE_CHECKING:  # which has such listeners
-    from subclass_aot.graph.recorder import Recorder
 
 
 class GraphListener:
@@ -41,7 +39,7 @@ class GraphListener:
 
     def on_operator(
         self,
-        recorder: Recorder,
+        recorder: Tape,
         func: _torch.operators.Operator,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
@@ -49,12 +47,12 @@ class GraphListener:
     ) -> bool | None:
         """Is called when an operator has run, before it is recorded; returns True if it is recorded already."""
 
-    def on_node(self, recorder: Recorder, node: fx.Node) -> None:
+    def on_node(self, recorder: Tape, node: fx.Node) -> None:
         """Is called for each new node but those that pick one of several results."""
 
     def on_recorded(
         self,
-        recorder: Recorder,
+        recorder: Tape,
         node: fx.Node,
         func: _torch.operators.Operator,
         args: tuple[Any, ...],
@@ -63,11 +61,11 @@ class GraphListener:
     ) -> None:
         """Is called when an operator has a node, and its results are known by their nodes."""
 
-    def on_write(self, recorder: Recorder, func: _torch.operators.Operator, leaf: MetaTensor) -> None:
+    def on_write(self, recorder: Tape, func: _torch.operators.Operator, leaf: MetaTensor) -> None:
         """Is called for each leaf that an operator has written, when it is recorded."""
 
     def on_wrapper_operator(
-        self, recorder: Recorder, func: _torch.operators.Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, recorder: Tape, func: _torch.operators.Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         """Is called before an operator on a wrapper goes to the wrapper's class."""
 

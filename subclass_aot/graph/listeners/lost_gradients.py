@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -10,9 +10,7 @@ from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.errors import TraceError
 from subclass_aot.graph.listeners.listener import GraphListener
-
-if TYPE_CHECKING:  # which has this listener
-    from subclass_aot.graph.recorder import Recorder
+from subclass_aot.graph.tape import Tape
 
 _REQUIRES_GRAD = """A tensor that requires grad is used by the traced function without being an argument of it.
   Your line:  {line}
@@ -35,7 +33,7 @@ class LostGradients(GraphListener):
 
     def on_operator(
         self,
-        recorder: Recorder,
+        recorder: Tape,
         func: _torch.operators.Operator,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],

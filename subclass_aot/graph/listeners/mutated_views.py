@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any, TypeGuard
 
 import torch
 
@@ -26,11 +26,9 @@ from subclass_aot._stack import user_line
 from subclass_aot.errors import MutationError
 from subclass_aot.graph.listeners.listener import GraphListener, written_leaves
 from subclass_aot.graph.listeners.places import AS_STRIDED
+from subclass_aot.graph.tape import Tape
 from subclass_aot.meta import MetaTensor
 from subclass_aot.operators import effects_of
-
-if TYPE_CHECKING:  # which has this listener
-    from subclass_aot.graph.recorder import Recorder
 
 _MESSAGE = """The function changes the size or strides of a view in place, and a gradient goes through a later write.
   The view:   {shape}
@@ -64,7 +62,7 @@ class MutatedViews(GraphListener):
 
     def on_operator(
         self,
-        recorder: Recorder,
+        recorder: Tape,
         func: _torch.operators.Operator,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 import torch
 
@@ -16,15 +16,11 @@ from subclass_aot.graph.listeners.internal_overlap import reaches_places_twice
 from subclass_aot.graph.listeners.listener import GraphListener
 from subclass_aot.graph.messages import METADATA_MUTATED, OUT_GROWS, VIEW_OF_MUTATED_BEFORE
 from subclass_aot.graph.resize import RESIZE_AS, RESIZED_DTYPE, RESIZES, resize_like
+from subclass_aot.graph.tape import Phase, Tape
 from subclass_aot.meta import MetaTensor, Spec, Storage
 from subclass_aot.operators import effects_of
 from subclass_aot.symbols import SizesMustBeKnown
 from subclass_aot.views import Step
-
-if TYPE_CHECKING:  # which has this listener
-    from subclass_aot.graph.recorder import Recorder
-
-Phase = Literal["forward", "backward"]
 
 _CONSTANT_WRITTEN = """The traced function writes into a tensor that is not an argument of it.
   Operator:   {operator}
@@ -95,7 +91,7 @@ class MutationLog(GraphListener):
         return log
 
     def on_wrapper_operator(
-        self, recorder: Recorder, func: _torch.operators.Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, recorder: Tape, func: _torch.operators.Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         if func in _torch.operators.METADATA_QUERIES:
             return
@@ -106,7 +102,7 @@ class MutationLog(GraphListener):
 
     def on_operator(
         self,
-        recorder: Recorder,
+        recorder: Tape,
         func: _torch.operators.Operator,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
@@ -156,7 +152,7 @@ class MutationLog(GraphListener):
             if ref is not None and ref() is value:
                 raise MutationError(VIEW_OF_MUTATED_BEFORE.format(reason=_OUTDATED, line=user_line()))
 
-    def on_write(self, recorder: Recorder, func: _torch.operators.Operator, leaf: MetaTensor) -> None:
+    def on_write(self, recorder: Tape, func: _torch.operators.Operator, leaf: MetaTensor) -> None:
         storage = Storage.of(leaf)
         where = {"operator": func, "line": user_line()}
         if storage.tag.op == "get_attr":

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -20,10 +20,8 @@ from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.graph.generators import Reason
 from subclass_aot.graph.listeners.listener import GraphListener
+from subclass_aot.graph.tape import Tape
 from subclass_aot.meta import MetaTensor
-
-if TYPE_CHECKING:  # which has what has this
-    from subclass_aot.graph.recorder import Recorder
 
 _DRAWS = "draws from a generator of its own,"
 
@@ -77,7 +75,7 @@ class OwnGenerators(GraphListener):
         """Says that generators have their own states, when the function or its backward is traced."""
         self._left = []
 
-    def state_of(self, recorder: Recorder, generator: torch.Generator) -> Any:
+    def state_of(self, recorder: Tape, generator: torch.Generator) -> Any:
         """Returns the traced state of a generator that is drawn from.
 
         Raises:
@@ -147,7 +145,7 @@ class OwnGenerators(GraphListener):
         self._made[address] = _torch.generator.reference_to(generator), user_line()
         self._drawn.discard(address)  # that was another one, which is gone
 
-    def _known(self, recorder: Recorder, generator: torch.Generator) -> Any:
+    def _known(self, recorder: Tape, generator: torch.Generator) -> Any:
         """Returns the traced state of a generator; that of a seed is a constant. None if there is none."""
         state = generator.get_state()
         now = _torch.generator.state_bytes(state)
@@ -166,7 +164,7 @@ class OwnGenerators(GraphListener):
             known = self.states[now] = recorder.lift(state)
         return known
 
-    def read(self, recorder: Recorder, generator: torch.Generator) -> torch.Tensor:
+    def read(self, recorder: Tape, generator: torch.Generator) -> torch.Tensor:
         """Returns the state of a generator while the function runs; the traced one, if there is one."""
         self._read.add(_torch.generator.address_of_generator(generator))
         state = self._known(recorder, generator)

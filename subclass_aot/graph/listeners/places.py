@@ -22,7 +22,7 @@ import math
 import sys
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import fx
@@ -32,13 +32,11 @@ from subclass_aot._stack import is_own, user_line
 from subclass_aot.errors import TraceError
 from subclass_aot.flatten import FlattenPlan
 from subclass_aot.graph.listeners.listener import GraphListener
+from subclass_aot.graph.tape import Tape
 from subclass_aot.meta import MetaTensor, Spec, Storage
 from subclass_aot.operators import argument_at
 from subclass_aot.put_back import PutBack
 from subclass_aot.symbols import SizesMustBeKnown
-
-if TYPE_CHECKING:  # which has this listener
-    from subclass_aot.graph.recorder import Recorder
 
 _OUTSIDE = """{operator} reaches out of the memory of a tensor{where}.
   Your line:  {line}
@@ -97,7 +95,7 @@ class Places(GraphListener):
         return places
 
     def on_wrapper_operator(
-        self, recorder: Recorder, func: _torch.operators.Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, recorder: Tape, func: _torch.operators.Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         if func is not AS_STRIDED or not torch.is_grad_enabled():
             return
@@ -111,7 +109,7 @@ class Places(GraphListener):
 
     def on_recorded(
         self,
-        recorder: Recorder,
+        recorder: Tape,
         node: fx.Node,
         func: _torch.operators.Operator,
         args: tuple[Any, ...],
@@ -203,7 +201,7 @@ def counted_view(func: Any, source: Spec, args: Sequence[Any], kwargs: Mapping[s
     return Spec.make(tuple(size), tuple(stride), begins, source.dtype, source.device)
 
 
-def _note(recorder: Recorder, x: torch.Tensor) -> Any:
+def _note(recorder: Tape, x: torch.Tensor) -> Any:
     """Notes that a program reads where a tensor begins."""
     if not is_own(sys._getframe(2)):
         if isinstance(x, MetaTensor):
@@ -219,7 +217,7 @@ def _noting(func: _torch.operators.Operator) -> Callable[..., Any]:
     Of other tensors the operator says so where it is recorded.
     """
 
-    def note_counted(recorder: Recorder, x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    def note_counted(recorder: Tape, x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         is_counted = argument_at(COUNTED[func], (x, *args), kwargs) is not None
         if is_counted and _torch.wrappers.is_traceable_wrapper_subclass(x) and not is_own(sys._getframe(2)):
             recorder.begins_read.append(x)
@@ -234,7 +232,7 @@ def _functions_of(func: _torch.operators.Operator) -> list[Any]:
     return [getattr(where, name) for where in (torch, torch.Tensor, _aten) if hasattr(where, name)]
 
 
-def _fill_diagonal(recorder: Recorder, x: torch.Tensor, fill_value: Any, wrap: bool = False) -> Any:
+def _fill_diagonal(recorder: Tape, x: torch.Tensor, fill_value: Any, wrap: bool = False) -> Any:
     """Fills a diagonal as torch does, but by a view that does not read where the tensor begins."""
     if not isinstance(x, MetaTensor) or x.dim() < 2:
         return NotImplemented

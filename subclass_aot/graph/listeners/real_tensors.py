@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import fx
@@ -12,10 +12,8 @@ from subclass_aot import _torch
 from subclass_aot.call import refuse_without_memory
 from subclass_aot.graph.listeners.constants import Earlier, Readable, known_value
 from subclass_aot.graph.listeners.listener import GraphListener
+from subclass_aot.graph.tape import Tape
 from subclass_aot.meta import MetaTensor, Spec, Storage
-
-if TYPE_CHECKING:  # which has this listener
-    from subclass_aot.graph.recorder import Recorder
 
 
 class RealTensors(GraphListener):
@@ -54,7 +52,7 @@ class RealTensors(GraphListener):
         """Registers `leaf` as the traced tensor for the real `tensor` from now on."""
         self._stand_ins[id(tensor)] = tensor, leaf  # the tensor is kept alive, so that its id stays its own
 
-    def leaf_of(self, recorder: Recorder, tensor: torch.Tensor) -> MetaTensor:
+    def leaf_of(self, recorder: Tape, tensor: torch.Tensor) -> MetaTensor:
         """Returns the traced tensor for a real one; a constant, if none was registered before."""
         known = self._stand_ins.get(id(tensor))
         if known is not None:
@@ -64,7 +62,7 @@ class RealTensors(GraphListener):
         self.stand_in(tensor, leaf)
         return leaf
 
-    def constant(self, recorder: Recorder, tensor: torch.Tensor) -> MetaTensor:
+    def constant(self, recorder: Tape, tensor: torch.Tensor) -> MetaTensor:
         """Returns a graph attribute that holds a real tensor.
 
         Its name is new here: where a graph runs again, it may meet real tensors that it did not meet before.
@@ -73,7 +71,7 @@ class RealTensors(GraphListener):
         self.constants[name] = tensor
         return recorder.new_leaf(Spec.of(tensor), recorder.create("get_attr", name))
 
-    def literal(self, recorder: Recorder, tensor: torch.Tensor) -> None:
+    def literal(self, recorder: Tape, tensor: torch.Tensor) -> None:
         """Notes that a real tensor has the same values at each call."""
         with _torch.dispatch.disable_current_modes():
             leaf = recorder.lift(tensor)
@@ -89,7 +87,7 @@ class RealTensors(GraphListener):
         if slot not in self.read_values:
             self.read_values[slot] = tensor.tolist()
 
-    def value_of(self, recorder: Recorder, leaf: MetaTensor) -> torch.Tensor | None:
+    def value_of(self, recorder: Tape, leaf: MetaTensor) -> torch.Tensor | None:
         """Returns the values of a leaf, if they are known."""
         node, count = recorder.node_of(leaf), len(recorder.nodes)
         if self._count != count:

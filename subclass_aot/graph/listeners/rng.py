@@ -18,7 +18,7 @@ import operator
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import fx
@@ -30,12 +30,10 @@ from subclass_aot.graph.draws_elsewhere import DRAW_ELSEWHERE, stand_ins_elsewhe
 from subclass_aot.graph.generators import Reason, States, generators
 from subclass_aot.graph.listeners.listener import GraphListener
 from subclass_aot.graph.listeners.state_calls import SETS, StateCalls
+from subclass_aot.graph.tape import Tape
 from subclass_aot.meta import MetaTensor, Spec, new_leaf
 from subclass_aot.operators import argument_at, effects_of
 from subclass_aot.put_back import PutBack
-
-if TYPE_CHECKING:  # which has this listener
-    from subclass_aot.graph.recorder import Recorder
 
 _UNKNOWN = Reason(
     "it is none that the function has had, nor one of a seed",
@@ -77,7 +75,7 @@ class RandomNumbers(GraphListener):
         self._nodes: dict[bytes, fx.Node] = {}  # what was drawn as it came, by the state before
 
     @contextmanager
-    def kept(self, recorder: Recorder) -> Iterator[None]:
+    def kept(self, recorder: Tape) -> Iterator[None]:
         """Runs the block, in which each draw moves the generator on, and restores the generators after it.
 
         Args:
@@ -112,7 +110,7 @@ class RandomNumbers(GraphListener):
 
     def on_operator(
         self,
-        recorder: Recorder,
+        recorder: Tape,
         func: _torch.operators.Operator,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
@@ -145,7 +143,7 @@ class RandomNumbers(GraphListener):
             self._go_on(recorder, _draw_from(recorder, state, func, args, kwargs, result))
         return True
 
-    def draws_from_state(self, recorder: Recorder, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    def draws_from_state(self, recorder: Tape, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
         """Returns whether what is drawn now comes from a state in the graph, and so is what eager mode draws."""
         if not self._is_on:
             return False
@@ -155,7 +153,7 @@ class RandomNumbers(GraphListener):
 
     def on_recorded(
         self,
-        recorder: Recorder,
+        recorder: Tape,
         node: fx.Node,
         func: _torch.operators.Operator,
         args: tuple[Any, ...],
@@ -166,7 +164,7 @@ class RandomNumbers(GraphListener):
             self._nodes[self._at] = node
             self._at = self._live = _advanced()
 
-    def end_forward(self, recorder: Recorder) -> tuple[Any, bool]:
+    def end_forward(self, recorder: Tape) -> tuple[Any, bool]:
         """Says what the function does to the generator beside draws that come one after the other.
 
         Returns:
@@ -187,7 +185,7 @@ class RandomNumbers(GraphListener):
         self._go_on_elsewhere()
         return state, keeps
 
-    def end_backward(self, recorder: Recorder) -> None:
+    def end_backward(self, recorder: Tape) -> None:
         """Refuses what leaves the generator in another state while gradients are computed.
 
         Raises:
@@ -200,7 +198,7 @@ class RandomNumbers(GraphListener):
         if self._found(recorder) != self._live:
             raise _IN_BACKWARD.error(SETS, "in a hook, or in the backward of an autograd.Function")
 
-    def with_state(self, recorder: Recorder, result: Any) -> Any:
+    def with_state(self, recorder: Tape, result: Any) -> Any:
         """Returns a result as it is; of a state that a generator has in this trace, what stands for it in the graph: it
         means nothing elsewhere.
         """
@@ -216,7 +214,7 @@ class RandomNumbers(GraphListener):
         of_default = self.of_default(recorder, at, is_last=True)
         return result if of_default is None else of_default
 
-    def go_on_from(self, recorder: Recorder, state: torch.Tensor) -> None:
+    def go_on_from(self, recorder: Tape, state: torch.Tensor) -> None:
         """Has draws go on from a traced state. The generator cannot have one, so another takes its place."""
         self._go_on_elsewhere(live=self._live)
         recorder.listeners.own_generators.states[self._at] = state
@@ -235,7 +233,7 @@ class RandomNumbers(GraphListener):
         """Returns whether a call draws from a generator of torch's."""
         return self._is_on and func is not DRAW_ELSEWHERE and effects_of(func).draws(args, kwargs)
 
-    def _found(self, recorder: Recorder) -> bytes:
+    def _found(self, recorder: Tape) -> bytes:
         """Returns the state of the generator: the expected one, or one that the program has set.
 
         Raises:
@@ -263,7 +261,7 @@ class RandomNumbers(GraphListener):
             return now
         raise _UNKNOWN.error(SETS)
 
-    def of_default(self, recorder: Recorder, at: bytes, is_last: bool = False) -> MetaTensor | None:
+    def of_default(self, recorder: Tape, at: bytes, is_last: bool = False) -> MetaTensor | None:
         """Returns the traced tensor for a state of the default generator; None if it is no state of it.
 
         Args:
@@ -278,7 +276,7 @@ class RandomNumbers(GraphListener):
         node = recorder.create("call_function", GENERATOR_STATE, (), "generator_state")
         return recorder.new_leaf(Spec.of(self.start.cpu), node)
 
-    def _value_at(self, recorder: Recorder, at: bytes, is_last: bool = False) -> MetaTensor:
+    def _value_at(self, recorder: Tape, at: bytes, is_last: bool = False) -> MetaTensor:
         """Returns the traced tensor for the state that the generator had before one of several draws in a row.
 
         Args:
@@ -298,19 +296,20 @@ class RandomNumbers(GraphListener):
         node.meta["partitioner_tag"] = earlier.meta["partitioner_tag"]
         return leaf
 
-    def _go_on(self, recorder: Recorder, state: Any) -> None:
+    def _go_on(self, recorder: Tape, state: Any) -> None:
         """Advances the generator by a draw from a state, to a state whose traced tensor is `state`."""
         self._at = _advanced()
         _states(recorder)[self._at] = state
 
 
-def _states(recorder: Recorder) -> dict[bytes, Any]:
+def _states(recorder: Tape) -> dict[bytes, Any]:
     """Returns what stands for states in the graph."""
-    return recorder.listeners.own_generators.states
+    found: dict[bytes, Any] = recorder.listeners.own_generators.states
+    return found
 
 
 def _draw_from(
-    recorder: Recorder, state: Any, func: _torch.operators.Operator, args: tuple[Any, ...], kwargs: Any, result: Any
+    recorder: Tape, state: Any, func: _torch.operators.Operator, args: tuple[Any, ...], kwargs: Any, result: Any
 ) -> Any:
     """Records a draw from a state; returns the traced tensor for the next state."""
     written = [argument_at(place, args, kwargs) for place in effects_of(func).writes]
@@ -339,7 +338,7 @@ def _advanced() -> bytes:
 
 
 def _repeat(
-    recorder: Recorder,
+    recorder: Tape,
     earlier: fx.Node,
     func: _torch.operators.Operator,
     args: tuple[Any, ...],
@@ -375,9 +374,7 @@ def _repeat(
     return True
 
 
-def _compared(
-    recorder: Recorder, func: _torch.operators.Operator, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> Any:
+def _compared(recorder: Tape, func: _torch.operators.Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Returns those arguments of a draw that must be the same for the same numbers: all but what it writes.
 
     A checkpoint computes tensors again, and they are others in the graph, with the same values.

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import fx
 
 from subclass_aot import _torch
 from subclass_aot._stack import format_frames, user_frames
 from subclass_aot.graph.listeners.listener import GraphListener
-
-if TYPE_CHECKING:  # which has this listener
-    from subclass_aot.graph.recorder import Recorder
+from subclass_aot.graph.tape import Tape
 
 
 class StackTraces(GraphListener):
@@ -27,7 +25,7 @@ class StackTraces(GraphListener):
         self.given: str | None = None
         self._frames: dict[int, tuple[Any, ...]] = {}  # of forward, by the sequence number of autograd
 
-    def on_node(self, recorder: Recorder, node: fx.Node) -> None:
+    def on_node(self, recorder: Tape, node: fx.Node) -> None:
         node.meta["stack_trace"] = self._now(recorder.phase) if self.given is None else self.given
 
     def _now(self, phase: str) -> str:

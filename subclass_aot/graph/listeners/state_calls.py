@@ -7,17 +7,15 @@ stand in the places of others during a trace, and call what is here. See `_torch
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import torch
 
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.graph.generators import Reason
+from subclass_aot.graph.tape import Tape
 from subclass_aot.meta import MetaTensor
-
-if TYPE_CHECKING:  # which has the listeners that know the states
-    from subclass_aot.graph.recorder import Recorder
 
 SETS = "sets the state of the generator of random numbers, and"
 """What a function does that is refused."""
@@ -36,7 +34,7 @@ class StateCalls:
         recorder: What records it.
     """
 
-    recorder: Recorder
+    recorder: Tape
 
     def is_recording(self) -> bool:
         """Returns whether the program runs that is traced, and may read values."""
@@ -75,7 +73,8 @@ class StateCalls:
         listeners = self.recorder.listeners
         if not listeners.random_numbers.in_forward:
             return generator.get_state()
-        return listeners.own_generators.read(self.recorder, generator)
+        state: torch.Tensor = listeners.own_generators.read(self.recorder, generator)
+        return state
 
     def set_state_of(self, generator: torch.Generator, state: torch.Tensor) -> None:
         """Sets the state of a generator of the program's."""

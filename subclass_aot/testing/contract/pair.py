@@ -40,11 +40,12 @@ class RaisedInChild(Exception):
     """The error that a rank raised, as text."""
 
 
-def require_in_pair(trial: Trial, programs: Sequence[str], name: str) -> None:
+def require_in_pair(trial: Trial, module: str, programs: Sequence[str], name: str) -> None:
     """Raises what two ranks find of a program.
 
     Args:
         trial: Of the class.
+        module: The module that has the programs.
         programs: All programs that `rank.py` is to run for this trial.
         name: The one whose outcome is wanted.
 
@@ -54,7 +55,7 @@ def require_in_pair(trial: Trial, programs: Sequence[str], name: str) -> None:
         RaisedInChild: A rank raised something else, or did not come to an end.
     """
     if trial not in _settled:
-        _settled[trial] = settled_in_pairs(_payload(trial), programs)
+        _settled[trial] = settled_in_pairs(_payload(trial), module, programs)
     verdict, why = _settled[trial][name]
     if verdict == "broken":
         raise BrokenClause(why)
@@ -64,11 +65,12 @@ def require_in_pair(trial: Trial, programs: Sequence[str], name: str) -> None:
         raise RaisedInChild(why)
 
 
-def settled_in_pairs(payload: bytes, programs: Sequence[str]) -> dict[str, Settled]:
-    """Runs programs of `processes.py` in as many pairs as it takes. See Note [A pair of ranks].
+def settled_in_pairs(payload: bytes, module: str, programs: Sequence[str]) -> dict[str, Settled]:
+    """Runs programs in as many pairs as it takes. See Note [A pair of ranks].
 
     Args:
         payload: What makes a trial, pickled.
+        module: The module that has the programs.
         programs: Their names.
 
     Returns:
@@ -76,7 +78,7 @@ def settled_in_pairs(payload: bytes, programs: Sequence[str]) -> dict[str, Settl
     """
     found: dict[str, Settled] = {}
     while left := [name for name in programs if name not in found]:
-        found.update(_run(payload, left))
+        found.update(_run(payload, module, left))
     return found
 
 
@@ -90,11 +92,11 @@ def _payload(trial: Trial) -> bytes:
         ) from None
 
 
-def _run(payload: bytes, programs: Sequence[str]) -> dict[str, Settled]:
+def _run(payload: bytes, module: str, programs: Sequence[str]) -> dict[str, Settled]:
     """Settles one program at least, and all as long as both ranks come through."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "task").write_bytes(pickle.dumps((payload, list(programs))))
+        (folder / "task").write_bytes(pickle.dumps((payload, module, list(programs))))
         ranks = [_started(folder, rank) for rank in range(2)]
         try:
             end = time.monotonic() + _LONGEST

@@ -82,7 +82,7 @@ def _in_two_processes(
 
         @CLAUSES.add(number, severity, name, sentence)
         def _(trial: Trial) -> None:
-            require_in_pair(trial, list(PROGRAMS), name)
+            require_in_pair(trial, __name__, list(PROGRAMS), name)
 
         return program
 

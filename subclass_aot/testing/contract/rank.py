@@ -1,9 +1,13 @@
-"""One of two processes that try a class: `python -m subclass_aot.testing.contract.rank RANK FOLDER`. See `pair.py`."""
+"""One of two processes that try a class: `python -m subclass_aot.testing.contract.rank RANK FOLDER`. See `pair.py`.
+
+The task in the folder names the module that has the programs, which imports `pair.py`, which starts this file.
+"""
 
 from __future__ import annotations
 
 import datetime
 import functools
+import importlib
 import json
 import os
 import pickle
@@ -17,7 +21,6 @@ from torch import distributed
 
 from subclass_aot._stack import pass_on_interruption
 from subclass_aot.testing.contract.clause import Settled, settled
-from subclass_aot.testing.contract.processes import PROGRAMS, Rank
 from subclass_aot.testing.contract.trial import Trial, first_line
 
 _LONGEST_COLLECTIVE = datetime.timedelta(seconds=20)
@@ -30,7 +33,8 @@ def main(number: int, folder: Path) -> None:
         number: Of this rank, 0 or 1.
         folder: Where the task is, and the file by which the ranks find each other.
     """
-    payload, programs = pickle.loads((folder / "task").read_bytes())
+    payload, module, programs = pickle.loads((folder / "task").read_bytes())
+    processes = importlib.import_module(module)
     with (folder / f"rank {number}").open("w") as told:
 
         def tell(name: str, came: Settled) -> None:
@@ -46,9 +50,9 @@ def main(number: int, folder: Path) -> None:
             return
         store = distributed.FileStore(str(folder / "store"), 2)  # type: ignore[attr-defined]
         distributed.init_process_group("gloo", store=store, rank=number, world_size=2, timeout=_LONGEST_COLLECTIVE)
-        rank = Rank(number, store)
+        rank = processes.Rank(number, store)
         for name in programs:
-            came = settled(functools.partial(PROGRAMS[name], trial, rank))
+            came = settled(functools.partial(processes.PROGRAMS[name], trial, rank))
             tell(name, came)
             if not rank.go_on(name, came[0] == "raises"):
                 break

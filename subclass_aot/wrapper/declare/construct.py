@@ -14,7 +14,7 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -23,16 +23,14 @@ from subclass_aot.codegen import Source
 from subclass_aot.declaration import MISSING, Field
 from subclass_aot.errors import InnerTensorError
 from subclass_aot.wrapper.declare.outer import Outer, outer_of, outer_rule
+from subclass_aot.wrapper.kind import Wrapper
 from subclass_aot.wrapper.layout import shared_fields
-
-if TYPE_CHECKING:  # which is made with this
-    from subclass_aot.wrapper.base import WrapperTensor
 
 make: Any = _torch.wrappers.make_wrapper_subclass
 
 
 def assemble(
-    cls: type[WrapperTensor],
+    cls: type[Wrapper],
     state: Mapping[str, Any],
     size: Sequence[int] | None = None,
     stride: Sequence[int] | None = None,
@@ -56,7 +54,7 @@ def assemble(
     return made_of(cls, state, outer)
 
 
-def made_of(cls: type[WrapperTensor], state: Mapping[str, Any], outer: Outer) -> Any:
+def made_of(cls: type[Wrapper], state: Mapping[str, Any], outer: Outer) -> Any:
     """Makes an instance that holds `state`, and has these sizes, strides, dtype and device; nothing is checked."""
     size, stride, dtype, device, layout, offset = outer
     result = make(cls, size, stride, offset, None, dtype, layout, device)
@@ -76,14 +74,14 @@ def tell_export(made: Any) -> Any:
     return made
 
 
-def inner_tensors(wrapper: WrapperTensor) -> dict[str, torch.Tensor]:
+def inner_tensors(wrapper: Wrapper) -> dict[str, torch.Tensor]:
     """Returns the inner tensors by name, in flatten order."""
     return {name: getattr(wrapper, name) for name in wrapper.__tensor_flatten__()[0]}
 
 
 def emit_instance(
     source: Source,
-    cls: type[WrapperTensor],
+    cls: type[Wrapper],
     inner: Mapping[str, str],
     context: Mapping[str, str],
     geometry: tuple[str, str] = ("", ""),
@@ -123,9 +121,7 @@ def emit_instance(
     return result
 
 
-def constructor(
-    cls: type[WrapperTensor], construct: Callable[[type[WrapperTensor], dict[str, Any]], Any]
-) -> Callable[..., Any]:
+def constructor(cls: type[Wrapper], construct: Callable[[type[Wrapper], dict[str, Any]], Any]) -> Callable[..., Any]:
     """Generates `__new__` with the fields as parameters; `construct` makes the instance of what it is to hold."""
     params = ["cls"]
     source_defaults: dict[str, Any] = {}
@@ -149,7 +145,7 @@ def constructor(
     return new
 
 
-def assign(self: WrapperTensor, name: str, value: object) -> None:
+def assign(self: Wrapper, name: str, value: object) -> None:
     """Assigns a field of an instance, checked as the constructor checks it.
 
     Args:
@@ -189,7 +185,7 @@ def assign(self: WrapperTensor, name: str, value: object) -> None:
     self.__dict__.update(state)
 
 
-def _hold_tensor(cls: type[WrapperTensor], state: dict[str, Any], field: Field, value: object, name: str = "") -> None:
+def _hold_tensor(cls: type[Wrapper], state: dict[str, Any], field: Field, value: object, name: str = "") -> None:
     name = name or field.name
     if not isinstance(value, torch.Tensor):
         raise InnerTensorError(f"{cls.__name__}.{name} must be a tensor, not {type(value).__name__}: {value!r}")
@@ -202,7 +198,7 @@ def _hold_tensor(cls: type[WrapperTensor], state: dict[str, Any], field: Field, 
     state[name] = value
 
 
-def _check_held(cls: type[WrapperTensor], name: str, value: torch.Tensor) -> None:
+def _check_held(cls: type[Wrapper], name: str, value: torch.Tensor) -> None:
     """Checks an assigned inner tensor as the constructor would, and that it does not require grad (the constructor
     handles that itself).
     """
@@ -214,12 +210,12 @@ def _check_held(cls: type[WrapperTensor], name: str, value: torch.Tensor) -> Non
     _hold_tensor(cls, {}, cls.__wrapper_declaration__.fields[cls.__wrapper_declaration__.field_of(name)], value, name)
 
 
-def _hold_optional(cls: type[WrapperTensor], state: dict[str, Any], field: Field, value: object) -> None:
+def _hold_optional(cls: type[Wrapper], state: dict[str, Any], field: Field, value: object) -> None:
     if value is not None:
         _hold_tensor(cls, state, field, value)
 
 
-def _hold_sequence(cls: type[WrapperTensor], state: dict[str, Any], field: Field, value: object) -> None:
+def _hold_sequence(cls: type[Wrapper], state: dict[str, Any], field: Field, value: object) -> None:
     if not isinstance(value, Sequence):
         raise InnerTensorError(
             f"{cls.__name__}.{field.name} must be a list or tuple of tensors, not {type(value).__name__}"
@@ -229,7 +225,7 @@ def _hold_sequence(cls: type[WrapperTensor], state: dict[str, Any], field: Field
     state[field.layout_attribute] = len(value)
 
 
-def _hold_mapping(cls: type[WrapperTensor], state: dict[str, Any], field: Field, value: object) -> None:
+def _hold_mapping(cls: type[Wrapper], state: dict[str, Any], field: Field, value: object) -> None:
     if not isinstance(value, Mapping) or not all(isinstance(key, str) and key.isidentifier() for key in value):
         raise InnerTensorError(
             f"{cls.__name__}.{field.name} must be a dict of tensors whose keys are identifiers, not {value!r:.200}"
@@ -244,7 +240,7 @@ def _hold_mapping(cls: type[WrapperTensor], state: dict[str, Any], field: Field,
     state[field.layout_attribute] = tuple(value)
 
 
-def _hold_context(cls: type[WrapperTensor], state: dict[str, Any], field: Field, value: object) -> None:
+def _hold_context(cls: type[Wrapper], state: dict[str, Any], field: Field, value: object) -> None:
     if isinstance(value, torch.Tensor):
         raise InnerTensorError(
             f"{cls.__name__}.{field.name} is context and was given a tensor; "
@@ -285,7 +281,7 @@ _HOLD = {
 }
 
 
-def flattener(cls: type[WrapperTensor]) -> Callable[..., Any]:
+def flattener(cls: type[Wrapper]) -> Callable[..., Any]:
     """Generates `__tensor_flatten__`: the names present, and a hashable context (None when there is nothing in it)."""
     source = Source("__tensor_flatten__", "self", "The names of the inner tensors and the context.")
     fields = cls.__wrapper_declaration__.fields.values()
@@ -318,7 +314,7 @@ def flattener(cls: type[WrapperTensor]) -> Callable[..., Any]:
     return source.build()
 
 
-def attributes(cls: type[WrapperTensor]) -> Callable[..., Any]:
+def attributes(cls: type[Wrapper]) -> Callable[..., Any]:
     """Generates `__wrapper_attributes__`: what an instance holds besides its inner tensors, from the context alone."""
     source = Source(
         "__wrapper_attributes__", "cls, names, context", "The attributes that are not tensors, for this context."
@@ -335,7 +331,7 @@ def attributes(cls: type[WrapperTensor]) -> Callable[..., Any]:
     return source.build()
 
 
-def unflattener(cls: type[WrapperTensor]) -> Callable[..., Any]:
+def unflattener(cls: type[Wrapper]) -> Callable[..., Any]:
     """Generates `__tensor_unflatten__`: it honours the wanted outer size and stride, and copies nothing.
 
     Of each inner tensor it checks what operators would pass over in silence. The code that this library generates for a

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -14,10 +14,8 @@ from subclass_aot.errors import DefinitionError
 from subclass_aot.wrapper.declare import construct, gradients, messages
 from subclass_aot.wrapper.declare.fields import read_fields
 from subclass_aot.wrapper.declare.outer import outer_rule, rule_or_product, stand_in
+from subclass_aot.wrapper.kind import Wrapper
 from subclass_aot.wrapper.serialize import allow_loading
-
-if TYPE_CHECKING:  # which calls this for each class that derives from it
-    from subclass_aot.wrapper.base import WrapperTensor
 
 _AUTHORS = ("__new__", "__init__", "__tensor_flatten__", "__tensor_unflatten__")
 _HOOKS = ("fsdp_pre_all_gather", "fsdp_post_all_gather")
@@ -25,7 +23,7 @@ _FALLBACKS = ("each", "plain", "error")
 _VIEWS = ("broadcast", "blocks", "keep")
 
 
-def declare(cls: type[WrapperTensor], given: Mapping[str, object], caller_locals: Mapping[str, object]) -> None:
+def declare(cls: type[Wrapper], given: Mapping[str, object], caller_locals: Mapping[str, object]) -> None:
     """Completes a class that derives from `WrapperTensor`.
 
     Args:
@@ -94,7 +92,7 @@ _METHODS: Mapping[str, Any] = {
 """For each method that a class needs and its author may write: what generates it."""
 
 
-def _written(cls: type[WrapperTensor]) -> set[str]:
+def _written(cls: type[Wrapper]) -> set[str]:
     """Returns the methods that the author of a class, or of a base of it, has written."""
     bases = cls.__mro__[: cls.__mro__.index(torch.Tensor) - 1]  # without `WrapperTensor` itself
     found: set[str] = set()

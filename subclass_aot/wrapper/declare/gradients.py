@@ -15,16 +15,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from subclass_aot import _torch
 from subclass_aot.errors import TangentError
 from subclass_aot.wrapper.declare.construct import assemble, inner_tensors
-
-if TYPE_CHECKING:  # which is made with this
-    from subclass_aot.wrapper.base import WrapperTensor
+from subclass_aot.wrapper.kind import Wrapper
 
 ToPlain = Callable[..., torch.Tensor]
 """A method `to_plain`."""
@@ -39,7 +37,7 @@ def differentiable(to_plain: ToPlain) -> ToPlain:
     """Returns an author's `to_plain` as the method that users call: autograd sees one function of the wrapper."""
 
     @functools.wraps(to_plain)
-    def method(self: WrapperTensor) -> torch.Tensor:
+    def method(self: Wrapper) -> torch.Tensor:
         if self.requires_grad and torch.is_grad_enabled() and not _torch.autograd.is_below_autograd():
             return _ToPlain.apply(self, to_plain)  # type: ignore[no-any-return, no-untyped-call]
         return to_plain(self)
@@ -47,7 +45,7 @@ def differentiable(to_plain: ToPlain) -> ToPlain:
     return method
 
 
-def construct(cls: type[WrapperTensor], state: dict[str, object]) -> Any:
+def construct(cls: type[Wrapper], state: dict[str, object]) -> Any:
     """Returns an instance that holds `state`, of which some tensors may require grad: then it is a function of these.
 
     Args:
@@ -66,7 +64,7 @@ class _ToPlain(torch.autograd.Function):
     """See Note [Gradients of fields]."""
 
     @staticmethod
-    def forward(wrapper: WrapperTensor, to_plain: ToPlain) -> torch.Tensor:
+    def forward(wrapper: Wrapper, to_plain: ToPlain) -> torch.Tensor:
         plain = to_plain(wrapper)
         is_inner = any(plain is inner for inner in inner_tensors(wrapper).values())
         return plain.view_as(plain) if is_inner else plain  # what is returned gets a history, and no inner tensor has
@@ -96,7 +94,7 @@ class _Construct(torch.autograd.Function):
     """See Note [Gradients of fields]."""
 
     @staticmethod
-    def forward(cls: type[WrapperTensor], state: dict[str, object], wanting: list[str], *tensors: torch.Tensor) -> Any:
+    def forward(cls: type[Wrapper], state: dict[str, object], wanting: list[str], *tensors: torch.Tensor) -> Any:
         return assemble(cls, state | {name: t.detach() for name, t in zip(wanting, tensors, strict=True)})
 
     @staticmethod
@@ -122,7 +120,7 @@ class _Construct(torch.autograd.Function):
 
 
 def _through_plain(
-    cls: type[WrapperTensor],
+    cls: type[Wrapper],
     state: Mapping[str, Any],
     names: Iterable[str],
     gradient: torch.Tensor,

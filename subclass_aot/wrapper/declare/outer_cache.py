@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import builtins
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 
@@ -27,9 +27,7 @@ from subclass_aot import _torch
 from subclass_aot._stack import pass_on_interruption
 from subclass_aot.bytecode import reads_of
 from subclass_aot.wrapper.declare.outer import Outer, outer_rule
-
-if TYPE_CHECKING:  # which is made with this
-    from subclass_aot.wrapper.base import WrapperTensor
+from subclass_aot.wrapper.kind import Wrapper
 
 _OF_TENSORS: Final = frozenset("shape size stride dtype device layout storage_offset dim ndim numel".split())
 _OF_VALUES: Final = frozenset(
@@ -38,7 +36,7 @@ _OF_VALUES: Final = frozenset(
 _PURE: Final = frozenset("len tuple list int max min sum range abs".split())
 
 
-def reads_only_metadata(cls: type[WrapperTensor]) -> bool:
+def reads_only_metadata(cls: type[Wrapper]) -> bool:
     """Returns whether the outer rule of a class reads nothing but its context and the metadata of its inner tensors.
 
     Args:
@@ -103,7 +101,7 @@ class _WithoutValues:
 
 
 @_torch.dynamo.below_dynamo
-def follows_from_metadata(made: WrapperTensor, is_new: bool = True) -> bool:
+def follows_from_metadata(made: Wrapper, is_new: bool = True) -> bool:
     """Returns whether `outer()` gives the same metadata for stand-ins without values, so that its result may be cached.
 
     Args:

@@ -8,21 +8,19 @@ take in the result by `from_plain`. Into dense tensors goes what wrappers stand 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any, TypeGuard
 
 import torch
 
 from subclass_aot import _torch
 from subclass_aot._torch.operators import AnyOperator, Operator
 from subclass_aot.wrapper.declare.construct import inner_tensors
+from subclass_aot.wrapper.kind import Wrapper
 from subclass_aot.wrapper.layout.shared_fields import is_part
 from subclass_aot.wrapper.serve import errors
 from subclass_aot.wrapper.serve.builtin import rebuild
 from subclass_aot.wrapper.serve.dense import dense
 from subclass_aot.wrapper.serve.planner import related
-
-if TYPE_CHECKING:  # which is made with this
-    from subclass_aot.wrapper.base import WrapperTensor
 
 _REDUCING = {
     "allreduce_",
@@ -50,7 +48,7 @@ _PENDING: list[Any] = []
 """Handles of messages that are sent or expected, and are not over: without them they would be cancelled."""
 
 
-def collective_handler(cls: type[WrapperTensor], func: Operator) -> Callable[..., Any]:
+def collective_handler(cls: type[Wrapper], func: Operator) -> Callable[..., Any]:
     """Returns the collective `func` on wrappers of `cls`, called as the operator is.
 
     Args:
@@ -113,7 +111,7 @@ def _in_turn(func: Operator, args: tuple[object, ...], kwargs: dict[str, object]
     raise AssertionError("a wrapper without inner tensors")
 
 
-def _lies_in_order(wrapper: WrapperTensor) -> bool:
+def _lies_in_order(wrapper: Wrapper) -> bool:
     """Returns whether all inner tensors are contiguous; backends copy memory, and not all respect strides."""
     return all(getattr(wrapper, inner).is_contiguous() for inner in wrapper.__tensor_flatten__()[0])
 
@@ -154,11 +152,11 @@ def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _on_meaning(
-    cls: type[WrapperTensor],
+    cls: type[Wrapper],
     func: Operator,
     args: tuple[object, ...],
     kwargs: dict[str, object],
-    wrappers: list[WrapperTensor],
+    wrappers: list[Wrapper],
 ) -> Any:
     """Runs the collective on dense tensors, and writes them into the wrappers that it writes."""
     if not (hasattr(cls, "to_plain") and hasattr(cls, "from_plain")):
@@ -168,11 +166,11 @@ def _on_meaning(
 
 
 def _check_rows(
-    cls: type[WrapperTensor],
+    cls: type[Wrapper],
     func: Operator,
     args: tuple[object, ...],
     kwargs: dict[str, object],
-    wrappers: list[WrapperTensor],
+    wrappers: list[Wrapper],
 ) -> None:
     for wrapper in wrappers:
         for inner in wrapper.__tensor_flatten__()[0]:
@@ -200,7 +198,7 @@ def _mapped(change: Callable[[Any], Any], value: object) -> Any:
     return {key: _mapped(change, element) for key, element in value.items()} if isinstance(value, dict) else value
 
 
-def _layout(wrapper: WrapperTensor) -> str:
+def _layout(wrapper: Wrapper) -> str:
     names, context = wrapper.__tensor_flatten__()
     return f"{names} with {context}" if context else f"{names}"
 
@@ -220,7 +218,7 @@ def is_functional_move(func: AnyOperator) -> TypeGuard[Operator]:
     return func.overloadpacket.__name__ in _FUNCTIONAL_MOVES | _WAITS
 
 
-def functional_handler(cls: type[WrapperTensor], func: Operator) -> Callable[..., Any]:
+def functional_handler(cls: type[Wrapper], func: Operator) -> Callable[..., Any]:
     """Returns the collective `func`, which gives a new tensor, on every inner tensor.
 
     Args:
@@ -230,7 +228,7 @@ def functional_handler(cls: type[WrapperTensor], func: Operator) -> Callable[...
     name = func.overloadpacket.__name__
     wait = _torch.collectives.functional_collectives.wait_tensor
 
-    def handler(wrapper: WrapperTensor, *args: Any, **kwargs: Any) -> Any:
+    def handler(wrapper: Wrapper, *args: Any, **kwargs: Any) -> Any:
         if name in _WAITS:
             return rebuild(wrapper, inner_tensors(wrapper))
         if name in _MOVES_ROWS:

@@ -21,7 +21,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
+from typing import Any, Protocol, TypeGuard
 
 import torch
 
@@ -29,11 +29,9 @@ from subclass_aot import _torch
 from subclass_aot._torch.operators import AnyOperator, Operator
 from subclass_aot.errors import ShardingError
 from subclass_aot.wrapper.distributed.placements import made_of
+from subclass_aot.wrapper.kind import Wrapper
 from subclass_aot.wrapper.layout.field_map import CannotFollow, is_kept, rows_of
 from subclass_aot.wrapper.serve.each import each_handler
-
-if TYPE_CHECKING:  # which is made with this
-    from subclass_aot.wrapper.base import WrapperTensor
 
 _REFUSED = """FSDP2 cannot carry a {cls}.
   why: {why}.
@@ -85,7 +83,7 @@ class Gathering:
         is_packed: Whether they travel as bytes.
     """
 
-    shard: WrapperTensor
+    shard: Wrapper
     size: tuple[int, ...]
     sent: tuple[tuple[tuple[int, ...], torch.dtype], ...]
     ranks: int
@@ -93,7 +91,7 @@ class Gathering:
 
 
 def pre_all_gather(
-    shard: WrapperTensor, mesh: Mesh, outer_size: Sequence[int], module: torch.nn.Module, precision: Precision
+    shard: Wrapper, mesh: Mesh, outer_size: Sequence[int], module: torch.nn.Module, precision: Precision
 ) -> tuple[tuple[torch.Tensor, ...], Gathering]:
     """Returns what this rank sends of its shard. See Note [Shards of wrappers].
 
@@ -136,7 +134,7 @@ def pre_all_gather(
 
 def post_all_gather(
     outputs: Sequence[torch.Tensor], gathering: Gathering, out: torch.Tensor | None = None
-) -> tuple[WrapperTensor, tuple[torch.Tensor, ...]] | None:
+) -> tuple[Wrapper, tuple[torch.Tensor, ...]] | None:
     """Returns the whole of what all ranks have sent.
 
     Args:
@@ -192,7 +190,7 @@ def _leaves_of(wrapper: Any, rows: Fraction = Fraction(1), is_declared: bool = F
     return found
 
 
-def _check_shared(shard: WrapperTensor, leaf: Leaf, is_even: bool, module: torch.nn.Module) -> None:
+def _check_shared(shard: Wrapper, leaf: Leaf, is_even: bool, module: torch.nn.Module) -> None:
     """Refuses a leaf that all rows share where each rank would come to have another one."""
     if leaf.rows:
         return
@@ -273,7 +271,7 @@ def is_exchange_of_gradients(func: AnyOperator) -> TypeGuard[Operator]:
     return _torch.operators.is_overload(func) and func.namespace == "fsdp"
 
 
-def gradient_handler(cls: type[WrapperTensor], func: Operator) -> Callable[..., Any]:
+def gradient_handler(cls: type[Wrapper], func: Operator) -> Callable[..., Any]:
     """Returns the handler for gradients of `cls`, with `fallback="each"`: they have one inner tensor, or are
     refused.
     """

@@ -10,7 +10,7 @@ view, too, of the tensor that has this row only: what a field means without one 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -18,19 +18,17 @@ from subclass_aot import _torch
 from subclass_aot._torch.operators import Operator
 from subclass_aot.wrapper.declare.construct import made_of
 from subclass_aot.wrapper.declare.outer import outer_of
+from subclass_aot.wrapper.kind import Wrapper
 from subclass_aot.wrapper.layout.cuts import CUTS, SEVERAL, WITHOUT_DIM, cuts_of
 from subclass_aot.wrapper.layout.field_map import CannotFollow
 from subclass_aot.wrapper.layout.shared_fields import shares_with
 from subclass_aot.wrapper.layout.views import RULES, view_fields
 from subclass_aot.wrapper.serve.plain import read_through
 
-if TYPE_CHECKING:  # which is made with this
-    from subclass_aot.wrapper.base import WrapperTensor
-
 aten: Any = torch.ops.aten
 
 
-def cut_views(func: Operator, wrapper: WrapperTensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def cut_views(func: Operator, wrapper: Wrapper, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Makes the view `func(wrapper, *args, **kwargs)` of a class with `views="blocks"`, or each of several.
 
     Raises:

@@ -19,7 +19,7 @@ Dynamo's guards, and a wrapper that is made with it while torch traces is not wr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -27,9 +27,7 @@ from subclass_aot import _torch
 from subclass_aot._torch.operators import Operator
 from subclass_aot.declaration import Declaration
 from subclass_aot.views import Chain, FunctionStep, Step
-
-if TYPE_CHECKING:  # which is made with this
-    from subclass_aot.wrapper.base import WrapperTensor
+from subclass_aot.wrapper.kind import Wrapper
 
 ORIGIN = "_view_of_wrapper"
 """The attribute of a wrapper that says what it is a view of; few have it."""
@@ -136,7 +134,7 @@ def shares_fields(view: Any) -> bool:
     return is_part(view)
 
 
-def is_part(tensor: WrapperTensor) -> bool:
+def is_part(tensor: Wrapper) -> bool:
     """Returns whether a wrapper is a view that shares an element of a field with the rest of what it is a view of."""
     return bool(shared_field(tensor, tensor.__tensor_flatten__()[0]))
 
@@ -179,12 +177,12 @@ def why_without_base(view: torch.Tensor, shared: Sequence[str]) -> str:
     )
 
 
-def shares_with(view: torch.Tensor, base: WrapperTensor) -> bool:
+def shares_with(view: torch.Tensor, base: Wrapper) -> bool:
     """Returns whether a view shares an element of a field with what it leaves out of `base`."""
     return _shares(view, base, view.numel(), base.numel())
 
 
-def _shares(view: torch.Tensor, base: WrapperTensor, of_view: int, of_base: int) -> bool:
+def _shares(view: torch.Tensor, base: Wrapper, of_view: int, of_base: int) -> bool:
     for name in base.__tensor_flatten__()[0]:
         if getattr(view, name).numel() * of_base > getattr(base, name).numel() * of_view:
             return True
@@ -192,7 +190,7 @@ def _shares(view: torch.Tensor, base: WrapperTensor, of_view: int, of_base: int)
 
 
 def set_origin_if_shared(
-    made: object, base: WrapperTensor, func: Operator, args: tuple[object, ...], kwargs: dict[str, object]
+    made: object, base: Wrapper, func: Operator, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> None:
     """Keeps how a view was made, or each of several, if it shares a field with the rest of its base.
 

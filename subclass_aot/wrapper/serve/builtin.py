@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -17,6 +17,7 @@ from subclass_aot.errors import InnerTensorError
 from subclass_aot.operators import MOVES
 from subclass_aot.structure_copies import copied_to
 from subclass_aot.wrapper.declare.construct import assemble, inner_tensors
+from subclass_aot.wrapper.kind import Wrapper
 from subclass_aot.wrapper.layout import views
 from subclass_aot.wrapper.layout.blocks import cut_views
 from subclass_aot.wrapper.layout.cuts import CUTS, SEVERAL
@@ -28,9 +29,6 @@ from subclass_aot.wrapper.serve.dense import dense
 from subclass_aot.wrapper.serve.each import each_handler
 from subclass_aot.wrapper.serve.plain import plain_handler, read_through
 
-if TYPE_CHECKING:  # which is made with this
-    from subclass_aot.wrapper.base import WrapperTensor
-
 aten: Any = torch.ops.aten
 Handler = Callable[..., Any]
 
@@ -41,7 +39,7 @@ _LIKE = {aten._to_copy.default, aten.zeros_like.default, aten.empty_like.default
 NEW = {aten.new_zeros.default, aten.new_empty.default, aten.new_empty_strided.default}
 
 
-def built_in(cls: type[WrapperTensor], func: Operator) -> Handler | None:
+def built_in(cls: type[Wrapper], func: Operator) -> Handler | None:
     """Returns the built-in rule of `cls` for `func`, or None."""
     if func in FIELD_BY_FIELD:
         return each_handler(cls, func)
@@ -56,13 +54,13 @@ def built_in(cls: type[WrapperTensor], func: Operator) -> Handler | None:
     return viewing(cls, func) if views.is_view(func) else None
 
 
-def new_of_each(cls: type[WrapperTensor], func: Operator) -> Handler:
+def new_of_each(cls: type[Wrapper], func: Operator) -> Handler:
     """Returns the handler of `new_zeros` and its kin for `fallback="each"`: inner tensors of another size keep
     theirs.
     """
     each = each_handler(cls, func)
 
-    def handler(self: WrapperTensor, size: Sequence[int], *args: Any, **kwargs: Any) -> Any:
+    def handler(self: Wrapper, size: Sequence[int], *args: Any, **kwargs: Any) -> Any:
         if all(tensor.shape == self.shape for tensor in inner_tensors(self).values()):
             return each(self, size, *args, **kwargs)
         return _new(cls, func, self, size, *args, **kwargs)
@@ -70,7 +68,7 @@ def new_of_each(cls: type[WrapperTensor], func: Operator) -> Handler:
     return handler
 
 
-def rebuild(proto: WrapperTensor, tensors: dict[str, torch.Tensor], dtype: torch.dtype | None = None) -> Any:
+def rebuild(proto: Wrapper, tensors: dict[str, torch.Tensor], dtype: torch.dtype | None = None) -> Any:
     """Makes a wrapper of the class and context of `proto` that holds `tensors`.
 
     Args:
@@ -87,7 +85,7 @@ def rebuild(proto: WrapperTensor, tensors: dict[str, torch.Tensor], dtype: torch
     return assemble(type(proto), {**tensors, **state, noted[0]: dtype}) if len(noted) == 1 else made
 
 
-def _like(cls: type[WrapperTensor], func: Operator, self: Any, **kwargs: Any) -> Any:
+def _like(cls: type[Wrapper], func: Operator, self: Any, **kwargs: Any) -> Any:
     """Makes a tensor like `self`: another dtype is for the fields that have the outer dtype, everything else for
     all fields.
     """
@@ -127,7 +125,7 @@ _FOR_SHARDS = """.
 
 
 def _new(
-    cls: type[WrapperTensor],
+    cls: type[Wrapper],
     func: Operator,
     self: Any,
     size: Sequence[int],
@@ -207,14 +205,14 @@ def _is_zero(new: Any) -> bool:
             return True
 
 
-def _size_in(wrapper: WrapperTensor, name: str, field: torch.Tensor, size: Sequence[int]) -> list[int] | None:
+def _size_in(wrapper: Wrapper, name: str, field: torch.Tensor, size: Sequence[int]) -> list[int] | None:
     """Returns the size of a field in a new tensor of `size`; None where it is unknown."""
     if 0 in size and len(size) != wrapper.dim():
         return list(size)
     return field_maps(wrapper, [name], [field.shape])[0].size_in(size)
 
 
-def viewing(cls: type[WrapperTensor], func: Operator) -> Handler:
+def viewing(cls: type[Wrapper], func: Operator) -> Handler:
     """Returns a view operator by what `views=` says of each field, or as a view that reads through the whole."""
     view = views.IN_PLACE.get(func, func)
     is_in_place, may_change_nothing = view is not func, view in _MAY_CHANGE_NOTHING
@@ -258,7 +256,7 @@ _read_through = _torch.dispatch.resolving_conj_and_neg(read_through)
 """`read_through`, which runs code of authors."""
 
 
-def _wrapped(base: WrapperTensor, parts: dict[str, Any], are_several: bool) -> Any:
+def _wrapped(base: Wrapper, parts: dict[str, Any], are_several: bool) -> Any:
     """Returns the view of a wrapper that has these parts; a list of views where each part is a list."""
     if are_several:
         each = zip(*parts.values(), strict=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -13,20 +13,18 @@ from subclass_aot._torch.operators import AnyOperator, Operator
 from subclass_aot.codegen import Source
 from subclass_aot.errors import OperatorRuleError
 from subclass_aot.operators import Effects, effects_of
+from subclass_aot.wrapper.kind import Wrapper
 from subclass_aot.wrapper.layout.shared_fields import may_share, set_origin_if_shared
 from subclass_aot.wrapper.layout.views import OF_ALL_ELEMENTS
 from subclass_aot.wrapper.serve import kernels
 from subclass_aot.wrapper.serve.errors import declined, wrong_result
 from subclass_aot.wrapper.serve.expected_results import ExpectedResults
 
-if TYPE_CHECKING:  # which is made with this
-    from subclass_aot.wrapper.base import WrapperTensor
-
 Rule = Callable[..., Any]
 
 
 def checked(
-    cls: type[WrapperTensor],
+    cls: type[Wrapper],
     func: AnyOperator,
     rule: Callable[..., Any],
     otherwise: Callable[[], Callable[..., Any]],
@@ -87,7 +85,7 @@ def checked(
     return source.build()
 
 
-def _mismatch_of(cls: type[WrapperTensor], func: Operator, is_new: bool) -> Callable[..., str]:
+def _mismatch_of(cls: type[Wrapper], func: Operator, is_new: bool) -> Callable[..., str]:
     """Returns a function of a rule's result and its arguments: it says what was expected instead; "" if that was
     given.
     """
@@ -146,7 +144,7 @@ def _check_returned(source: Source, effects: Effects, refuse: Callable[[str, str
 
 
 def _check_view(
-    source: Source, func: AnyOperator, effects: Effects, cls: type[WrapperTensor], refuse: Callable[[str, str], None]
+    source: Source, func: AnyOperator, effects: Effects, cls: type[Wrapper], refuse: Callable[[str, str], None]
 ) -> None:
     base = _argument(source, effects, effects.viewed, "base")
     alias = source.const(_torch.wrappers.alias_outer_storage, "alias_outer_storage")

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from subclass_aot._torch.operators import Operator
 from subclass_aot.declaration import Declaration
 from subclass_aot.wrapper.declare.construct import inner_tensors
+from subclass_aot.wrapper.kind import Wrapper
 from subclass_aot.wrapper.layout.shared_fields import base_of, shared_fields, why_without_base
 from subclass_aot.wrapper.serve import errors
 from subclass_aot.wrapper.serve.dense import dense, where_it_lies
-
-if TYPE_CHECKING:  # which is made with this
-    from subclass_aot.wrapper.base import WrapperTensor
 
 _OTHER_CONTEXT = (
     "from_plain gives a {cls} with {name}={new!r}, and this one has {name}={old!r}: a write goes into the inner "
@@ -22,9 +20,7 @@ _OTHER_CONTEXT = (
 )
 
 
-def copy_into(
-    cls: type[WrapperTensor], func: Operator, self: Any, source: torch.Tensor, non_blocking: bool = False
-) -> Any:
+def copy_into(cls: type[Wrapper], func: Operator, self: Any, source: torch.Tensor, non_blocking: bool = False) -> Any:
     """Copies field by field between tensors of one class, dense values by `from_plain`, and into dense ones by
     `to_plain`.
 
@@ -85,9 +81,7 @@ def _other_context(self: Any, new: Any) -> str:
     return ""
 
 
-def _copy_into_base(
-    cls: type[WrapperTensor], func: Operator, view: Any, source: torch.Tensor, shared: list[str]
-) -> None:
+def _copy_into_base(cls: type[Wrapper], func: Operator, view: Any, source: torch.Tensor, shared: list[str]) -> None:
     """Copies into the base of a view that shares fields. See Note [Fields shared by views]."""
     if why := why_without_base(view, shared):
         raise errors.refused(cls, func, (view, source), why)

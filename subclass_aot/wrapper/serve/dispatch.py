@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 from torch import is_inference_mode_enabled
@@ -20,6 +20,7 @@ from subclass_aot.wrapper.distributed.collectives import (
     is_functional_move,
 )
 from subclass_aot.wrapper.distributed.sharding import gradient_handler, is_exchange_of_gradients
+from subclass_aot.wrapper.kind import Wrapper
 from subclass_aot.wrapper.layout.shared_fields import set_origin
 from subclass_aot.wrapper.layout.views import ALIKE, ALIKE_ALONG, is_view
 from subclass_aot.wrapper.serve import errors, kernels, rules
@@ -29,9 +30,6 @@ from subclass_aot.wrapper.serve.each import each_handler
 from subclass_aot.wrapper.serve.plain import plain_handler
 from subclass_aot.wrapper.serve.writing import writing_rules
 from subclass_aot.wrapper.serve.written_parts import run_on_copy_if_shared
-
-if TYPE_CHECKING:  # which is made with this
-    from subclass_aot.wrapper.base import WrapperTensor
 
 Handler = Callable[..., Any]
 
@@ -47,7 +45,7 @@ class ServedBy(Enum):
     NONE = "nothing"
 
 
-def handler_for(cls: type[WrapperTensor], func: AnyOperator) -> Handler:
+def handler_for(cls: type[Wrapper], func: AnyOperator) -> Handler:
     """Finds what serves the operator `func` on wrappers of `cls`, and keeps it until a rule is added.
 
     The first of these that applies:
@@ -81,7 +79,7 @@ def handler_for(cls: type[WrapperTensor], func: AnyOperator) -> Handler:
     return handler
 
 
-def is_each(cls: type[WrapperTensor], func: AnyOperator) -> bool:
+def is_each(cls: type[Wrapper], func: AnyOperator) -> bool:
     """Returns whether an operator is served by nothing but itself, on each inner tensor.
 
     Args:
@@ -100,7 +98,7 @@ def is_each(cls: type[WrapperTensor], func: AnyOperator) -> bool:
     return by is ServedBy.EACH and func not in NEW and not is_exchange_of_gradients(func)
 
 
-def is_view_of_each(cls: type[WrapperTensor], func: AnyOperator) -> bool:
+def is_view_of_each(cls: type[Wrapper], func: AnyOperator) -> bool:
     """Returns whether an operator is a view that is the same on each field, if the fields line up with the wrapper.
 
     Some name a dim, along which each field has to be as long as the wrapper: see `ALIKE_ALONG`.
@@ -121,7 +119,7 @@ def is_view_of_each(cls: type[WrapperTensor], func: AnyOperator) -> bool:
     return all(declaration.how_viewed(name) == "broadcast" for name in declaration.fields)
 
 
-def handler_for_views(cls: type[WrapperTensor], func: AnyOperator, of: type[WrapperTensor]) -> Handler:
+def handler_for_views(cls: type[Wrapper], func: AnyOperator, of: type[Wrapper]) -> Handler:
     """Finds what serves `func` on wrappers of `cls` that are views of those of another class: first, the rules of that.
 
     Args:
@@ -138,7 +136,7 @@ def handler_for_views(cls: type[WrapperTensor], func: AnyOperator, of: type[Wrap
     return handlers[cls, func]  # type: ignore[no-any-return]
 
 
-def _find(cls: type[WrapperTensor], func: AnyOperator, otherwise: Callable[[], Handler] | None = None) -> Handler:
+def _find(cls: type[Wrapper], func: AnyOperator, otherwise: Callable[[], Handler] | None = None) -> Handler:
     handler = functools.cache(otherwise or (lambda: _without_rules(cls, func)))
     written = [run_on_copy_if_shared(cls, func, rule) for rule in rules.along_mro(cls, func)]
     written += writing_rules(cls, func)
@@ -170,7 +168,7 @@ def _counting_writes(func: Operator, handler: Handler) -> Handler:
     return counting
 
 
-def served_by(cls: type[WrapperTensor], func: AnyOperator) -> ServedBy:
+def served_by(cls: type[Wrapper], func: AnyOperator) -> ServedBy:
     """Returns how an operator is served that no rule of the author serves.
 
     Args:
@@ -191,7 +189,7 @@ def served_by(cls: type[WrapperTensor], func: AnyOperator) -> ServedBy:
     return ServedBy.PARTS if _torch.operators.is_overload(func) and _torch.operators.has_parts(func) else ServedBy.NONE
 
 
-def _without_rules(cls: type[WrapperTensor], func: Any) -> Handler:
+def _without_rules(cls: type[Wrapper], func: Any) -> Handler:
     match served_by(cls, func):
         case ServedBy.PARTS:
             handler: Handler = _torch.dispatch.decomposition(func)
@@ -210,11 +208,11 @@ def _without_rules(cls: type[WrapperTensor], func: Any) -> Handler:
     return handler
 
 
-def _refuse(cls: type[WrapperTensor], func: AnyOperator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _refuse(cls: type[Wrapper], func: AnyOperator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     raise errors.no_rule(cls, func, args, kwargs)
 
 
-def knows(cls: type[WrapperTensor], types: tuple[type, ...]) -> bool:
+def knows(cls: type[Wrapper], types: tuple[type, ...]) -> bool:
     """Returns whether `cls` may serve an operator on arguments of these types.
 
     It may not where one of them is another wrapper class that is neither related nor in `cls.accepts`: then that
@@ -236,12 +234,12 @@ def knows(cls: type[WrapperTensor], types: tuple[type, ...]) -> bool:
 
 @_torch.dynamo.below_dynamo
 def dispatch(
-    cls: type[WrapperTensor],
+    cls: type[Wrapper],
     func: AnyOperator,
     types: tuple[type[torch.Tensor], ...],
     args: tuple[Any, ...] = (),
     kwargs: dict[str, Any] | None = None,
-    of: type[WrapperTensor] | None = None,
+    of: type[Wrapper] | None = None,
 ) -> Any:
     """Returns the body of `__torch_dispatch__`; of views, `of` is the class of the whole, where its rules go first."""
     if len(types) > 1 and not knows(cls, types):

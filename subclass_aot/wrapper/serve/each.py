@@ -6,7 +6,7 @@ A random operator draws for every inner tensor in turn, in the order of the fiel
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import optree
 import torch
@@ -14,14 +14,12 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._torch.operators import AnyOperator, Operator
 from subclass_aot.operators import Effects, effects_of
+from subclass_aot.wrapper.kind import Wrapper
 from subclass_aot.wrapper.serve.plain import plain_handler
 from subclass_aot.wrapper.serve.planner import Plan, Planner, related
 
-if TYPE_CHECKING:  # which is made with this
-    from subclass_aot.wrapper.base import WrapperTensor
 
-
-def each_handler(cls: type[WrapperTensor], func: AnyOperator) -> Plan:
+def each_handler(cls: type[Wrapper], func: AnyOperator) -> Plan:
     """Returns the operator `func` for wrappers of exactly `cls`, applied to every inner tensor.
 
     Args:
@@ -65,9 +63,7 @@ def _kind(value: Any) -> Any:
     return kind
 
 
-def _plan(
-    cls: type[WrapperTensor], func: Operator, effects: Effects, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Plan:
+def _plan(cls: type[Wrapper], func: Operator, effects: Effects, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Plan:
     """Returns the function for arguments of these kinds."""
     on_lists = func.name().startswith(("aten::_foreach_", "aten::_fused_"))
     if on_lists and _mixed(cls, effects.bind(args, kwargs), effects):
@@ -79,13 +75,13 @@ def _plan(
     return planner.plan()
 
 
-def _mixed(cls: type[WrapperTensor], bound: dict[str, Any], effects: Effects) -> bool:
+def _mixed(cls: type[Wrapper], bound: dict[str, Any], effects: Effects) -> bool:
     """Returns whether a list of this call holds wrappers beside something else, or wrappers of several layouts."""
     return any(len({_kind(element) for element in bound.get(name) or ()}) > 1 for name in effects.lists)
 
 
 def _grouped(
-    cls: type[WrapperTensor], func: Operator, effects: Effects, bound: dict[str, Any], parts: dict[Any, Plan]
+    cls: type[Wrapper], func: Operator, effects: Effects, bound: dict[str, Any], parts: dict[Any, Plan]
 ) -> Any:
     """Returns an operator on lists: run apart on the positions without wrapper and on those with wrappers of each
     layout.
@@ -107,7 +103,7 @@ def _grouped(
     return outputs if effects.returns else None
 
 
-def _structured(cls: type[WrapperTensor], func: AnyOperator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _structured(cls: type[Wrapper], func: AnyOperator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Runs an operator that takes functions and structures (`cond`, ...).
 
     It has no schema, so the structure is walked.

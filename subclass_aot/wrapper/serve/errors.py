@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from types import CodeType
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -14,13 +13,11 @@ from subclass_aot._stack import user_line
 from subclass_aot._torch.operators import AnyOperator, Operator, Schema
 from subclass_aot.errors import OperatorRuleError, RuleResultError
 from subclass_aot.operators import kind_of
-
-if TYPE_CHECKING:  # which is made with this
-    from subclass_aot.wrapper.base import WrapperTensor
+from subclass_aot.wrapper.kind import Wrapper
 
 
 def no_rule(
-    cls: type[WrapperTensor],
+    cls: type[Wrapper],
     func: AnyOperator,
     args: Sequence[object],
     kwargs: Mapping[str, object],
@@ -32,7 +29,7 @@ def no_rule(
     return OperatorRuleError(f"{said}{_set_of(func)}Write one:\n\n{stub(cls, func)}")
 
 
-def refused(cls: type[WrapperTensor], func: AnyOperator, args: Sequence[object], why: str) -> OperatorRuleError:
+def refused(cls: type[Wrapper], func: AnyOperator, args: Sequence[object], why: str) -> OperatorRuleError:
     """Returns the error for a call that no rule could serve."""
     return OperatorRuleError(f"{func} on {cls.__name__} is refused.\n{_call(func, args, {}, why)}".rstrip())
 
@@ -92,7 +89,7 @@ def _place_of(rule: object) -> str:
     return f"{getattr(rule, '__qualname__', rule)} ({where})"
 
 
-def stub(cls: type[WrapperTensor], func: AnyOperator) -> str:
+def stub(cls: type[Wrapper], func: AnyOperator) -> str:
     """Returns an empty rule for `func`, to paste and fill in."""
     if not _torch.operators.is_overload(func):
         name = f"torch.ops.higher_order.{func.name()}" if _torch.operators.is_higher_order(func) else str(func)
@@ -125,7 +122,7 @@ def _shown(value: object) -> str:
     return f"{type(value).__name__} of size {list(value.shape)} and {value.dtype}"
 
 
-def writes_to_dense(cls: type[WrapperTensor], func: AnyOperator, name: str) -> OperatorRuleError:
+def writes_to_dense(cls: type[Wrapper], func: AnyOperator, name: str) -> OperatorRuleError:
     """Returns the error for `dense.add_(wrapper)`: one dense tensor, several results."""
     return OperatorRuleError(
         f"{func} writes to (or views) `{name}`, a dense tensor, and reads a {cls.__name__}.\n"
@@ -136,7 +133,7 @@ def writes_to_dense(cls: type[WrapperTensor], func: AnyOperator, name: str) -> O
 
 
 def contexts_differ(
-    cls: type[WrapperTensor], func: AnyOperator, name: str, first: object, other: object
+    cls: type[Wrapper], func: AnyOperator, name: str, first: object, other: object
 ) -> OperatorRuleError:
     """Returns the error for two wrappers of one class whose context is not the same."""
     return OperatorRuleError(
@@ -147,9 +144,7 @@ def contexts_differ(
     )
 
 
-def layouts_differ(
-    cls: type[WrapperTensor], func: AnyOperator, first: list[str], other: list[str]
-) -> OperatorRuleError:
+def layouts_differ(cls: type[Wrapper], func: AnyOperator, first: list[str], other: list[str]) -> OperatorRuleError:
     """Returns the error for two wrappers of one class that do not hold the same inner tensors."""
     return OperatorRuleError(
         f"{func} on two {cls.__name__} that hold different inner tensors: {first} and {other}.\n"
@@ -159,7 +154,7 @@ def layouts_differ(
     )
 
 
-def answers_differ(cls: type[WrapperTensor], func: AnyOperator, answers: Mapping[str, object]) -> OperatorRuleError:
+def answers_differ(cls: type[Wrapper], func: AnyOperator, answers: Mapping[str, object]) -> OperatorRuleError:
     """Returns the error for an operator that gives a number, or so many tensors, and others for each inner tensor."""
     return OperatorRuleError(
         f"{func} on a {cls.__name__} gives one answer, and its inner tensors have several: {answers}.\n"
@@ -169,7 +164,7 @@ def answers_differ(cls: type[WrapperTensor], func: AnyOperator, answers: Mapping
     )
 
 
-def wrong_result(cls: type[WrapperTensor], func: Operator, rule: object, expected: str, got: object) -> RuleResultError:
+def wrong_result(cls: type[Wrapper], func: Operator, rule: object, expected: str, got: object) -> RuleResultError:
     """Returns the error for a rule that returned something else than the schema promises."""
     if isinstance(got, list | tuple):
         shown = f"a {type(got).__name__} of {len(got)}: ({', '.join(map(_shown, got))})"

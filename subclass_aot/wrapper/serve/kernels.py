@@ -11,7 +11,7 @@ import functools
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -24,12 +24,10 @@ from subclass_aot.wrapper.declare.construct import assemble, held_here
 from subclass_aot.wrapper.declare.outer import outer_rule
 from subclass_aot.wrapper.declare.outer_cache import follows_from_metadata, reads_only_metadata
 from subclass_aot.wrapper.declare.structure import Treatment, treatment
+from subclass_aot.wrapper.kind import Wrapper
 from subclass_aot.wrapper.layout.shared_fields import ORIGIN
 from subclass_aot.wrapper.serve.kernel_operators import OPERATORS
 from subclass_aot.wrapper.serve.planner import ALIASES
-
-if TYPE_CHECKING:  # which is made with this
-    from subclass_aot.wrapper.base import WrapperTensor
 
 _accelerator: Any = hooks.kernels
 
@@ -38,7 +36,7 @@ INSTALLED: frozenset[str] = frozenset(_accelerator.install_kernels(OPERATORS) if
 """The operators that have a kernel of ours: none without the accelerator, nor those that somebody else has one for."""
 
 
-def serve(cls: type[WrapperTensor], func: AnyOperator, *, is_view: bool = False, along: int = -1) -> None:
+def serve(cls: type[Wrapper], func: AnyOperator, *, is_view: bool = False, along: int = -1) -> None:
     """Has the kernel of `func` serve wrappers of exactly `cls`, if it can, until a rule is added.
 
     Args:
@@ -67,7 +65,7 @@ def serve(cls: type[WrapperTensor], func: AnyOperator, *, is_view: bool = False,
     )
 
 
-def forget(cls: type[WrapperTensor]) -> None:
+def forget(cls: type[Wrapper]) -> None:
     """Has every operator on wrappers of `cls` go to Python again."""
     if INSTALLED:
         _accelerator.forget(cls)
@@ -90,7 +88,7 @@ def hits() -> Counter[str]:
     return Counter(_accelerator.kernel_hits() if INSTALLED else {})
 
 
-def is_read_plainly(cls: type[WrapperTensor]) -> bool:
+def is_read_plainly(cls: type[Wrapper]) -> bool:
     """Returns whether operators reach the library first, and fields are what stands in `__dict__` under their names.
 
     What Python sees of the metadata of such a wrapper is what C++ sees.
@@ -115,7 +113,7 @@ _PLAIN: dict[str, Any] = {}
 """What a class has to have from the library or from torch, by name: filled when `WrapperTensor` is there."""
 
 
-def register_base(base: type[WrapperTensor]) -> None:
+def register_base(base: type[Wrapper]) -> None:
     """Notes what `WrapperTensor` itself has, so that a class which has something else is recognized."""
     for name in ("__torch_dispatch__", "__getattribute__", "__getattr__", *_METADATA):
         _PLAIN[name] = _found(base, name)
@@ -124,7 +122,7 @@ def register_base(base: type[WrapperTensor]) -> None:
 _METADATA = ("shape", "dtype", "device", "layout", "stride", "storage_offset")
 
 
-def _runs_on_structure(cls: type[WrapperTensor], func: Operator) -> bool:
+def _runs_on_structure(cls: type[Wrapper], func: Operator) -> bool:
     """Returns whether fields that are structure are treated as all others are."""
     declaration = cls.__wrapper_declaration__
     if not any(declaration.is_structure(name) for name in declaration.fields):
@@ -134,7 +132,7 @@ def _runs_on_structure(cls: type[WrapperTensor], func: Operator) -> bool:
 
 
 @_torch.dynamo.below_dynamo
-def _wrap(names: tuple[str, ...], proto: WrapperTensor, *inner: torch.Tensor | None) -> Any:
+def _wrap(names: tuple[str, ...], proto: Wrapper, *inner: torch.Tensor | None) -> Any:
     """Returns the wrapper that generated code makes of these results, like `proto`; None stands for an absent field."""
     state: dict[str, Any] = {name: one for name, one in zip(names, inner, strict=True) if one is not None}
     return assemble(type(proto), state | proto.__wrapper_state__())

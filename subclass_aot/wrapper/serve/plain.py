@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from subclass_aot import _torch
 from subclass_aot._torch.operators import AnyOperator, Operator
 from subclass_aot.declaration import Declaration
+from subclass_aot.later import Later
 from subclass_aot.operators import effects_of
+from subclass_aot.wrapper.kind import Wrapper
 from subclass_aot.wrapper.layout.shared_fields import base_of
 from subclass_aot.wrapper.serve import errors
 from subclass_aot.wrapper.serve.dense import dense, where_it_lies
 
-if TYPE_CHECKING:  # which is made with this
-    from subclass_aot.wrapper.base import WrapperTensor
-
 _aten = torch.ops.aten
 
 
-def plain_handler(cls: type[WrapperTensor], func: AnyOperator) -> Callable[..., Any]:
+def plain_handler(cls: type[Wrapper], func: AnyOperator) -> Callable[..., Any]:
     """Returns the operator `func` on dense copies of the wrappers among its arguments.
 
     A wrapper that is written to takes the new value through its `copy_`, so its class needs `from_plain`, also in the
@@ -106,9 +105,11 @@ def _one_by_one(handler: Callable[..., Any], bound: dict[str, Any]) -> Any:
 
 def read_through(func: Operator, base: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Returns the view `func(base, *args, **kwargs)`, or the views, as tensors of the class `ViewOf`."""
-    from subclass_aot.wrapper.view_of import view_of  # a class of this kind, which is made when this is known
+    return make_view(func, base, args, kwargs)
 
-    return view_of(func, base, args, kwargs)
+
+make_view: Later[..., Any] = Later("view_of")
+"""Makes such a view. `ViewOf` is a wrapper itself, so `view_of.py` imports this file."""
 
 
 def plain_tangent(tensor: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -16,11 +16,9 @@ from subclass_aot.structure_copies import copied_to
 from subclass_aot.wrapper.declare.construct import emit_instance
 from subclass_aot.wrapper.declare.outer import outer_rule
 from subclass_aot.wrapper.declare.structure import Treatment, treatment
+from subclass_aot.wrapper.kind import Wrapper
 from subclass_aot.wrapper.layout.shared_fields import copy_origin, may_share, shared_field
 from subclass_aot.wrapper.serve import errors
-
-if TYPE_CHECKING:  # which is made with this
-    from subclass_aot.wrapper.base import WrapperTensor
 
 Plan = Callable[..., Any]
 aten: Any = torch.ops.aten
@@ -37,7 +35,7 @@ def _agree(first: Any, *others: Any) -> bool:
     return all(type(x) is type(first) and (x == first or (x != x and first != first)) for x in others)
 
 
-def related(cls: type[WrapperTensor], kind: type) -> bool:
+def related(cls: type[Wrapper], kind: type) -> bool:
     """Returns whether wrappers of the type `kind` are unwrapped beside those of `cls`; anything else is passed on
     whole.
     """
@@ -59,7 +57,7 @@ class Planner:
     """
 
     def __init__(
-        self, cls: type[WrapperTensor], func: Operator, effects: Effects, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, cls: type[Wrapper], func: Operator, effects: Effects, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         self.cls, self.func, self.effects = cls, func, effects
         self.bound = effects.bind(args, kwargs)
@@ -299,7 +297,7 @@ class Planner:
         return wrapped
 
 
-def _refuse_part(cls: type[WrapperTensor], func: Operator, names: Sequence[str], tensor: torch.Tensor) -> None:
+def _refuse_part(cls: type[Wrapper], func: Operator, names: Sequence[str], tensor: torch.Tensor) -> None:
     """Raises an error if a write would reach what is not in `tensor`: see Note [Fields shared by views]."""
     if shared := shared_field(tensor, names):
         why = f"{shared} is shared with the rest of the tensor that this is a view of, and would change there, too"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -13,17 +13,15 @@ from subclass_aot.declaration import OperatorRule
 from subclass_aot.errors import DefinitionError
 from subclass_aot.operators import OperatorSet, without_out
 from subclass_aot.wrapper.declare import messages
+from subclass_aot.wrapper.kind import Wrapper
 from subclass_aot.wrapper.serve import kernels
 from subclass_aot.wrapper.serve.rule_arguments import check_arguments
-
-if TYPE_CHECKING:  # which is made with this
-    from subclass_aot.wrapper.base import WrapperTensor
 
 Rule = Callable[..., Any]
 RuleT = TypeVar("RuleT", bound=Rule)
 
 
-def register(cls: type[WrapperTensor], operators: tuple[Any, ...], rule: Rule) -> None:
+def register(cls: type[Wrapper], operators: tuple[Any, ...], rule: Rule) -> None:
     """Gives `cls` (and, unless they have their own, its subclasses) a rule for operators.
 
     Args:
@@ -49,14 +47,14 @@ def register(cls: type[WrapperTensor], operators: tuple[Any, ...], rule: Rule) -
     forget_handlers(cls)
 
 
-def _check_overlap(cls: type[WrapperTensor], new: OperatorSet, operators: tuple[Any, ...]) -> None:
+def _check_overlap(cls: type[Wrapper], new: OperatorSet, operators: tuple[Any, ...]) -> None:
     """Refuses two sets of operators that overlap, if neither is a part of the other: the smaller one is the nearer."""
     for other in (*cls.__wrapper_declaration__.rules, *operators):
         if isinstance(other, OperatorSet) and new.shares(other) and not (new <= other or other <= new):
             raise DefinitionError(messages.SETS_OVERLAP.format(cls=cls.__name__, first=other, second=new))
 
 
-def forget_handlers(cls: type[WrapperTensor]) -> None:
+def forget_handlers(cls: type[Wrapper]) -> None:
     """Drops what was cached for `cls` and its subclasses; the next call of each operator looks its rule up again."""
     cls.__dict__["_handlers"].clear()
     kernels.forget(cls)
@@ -64,7 +62,7 @@ def forget_handlers(cls: type[WrapperTensor]) -> None:
         forget_handlers(subclass)
 
 
-def along_mro(cls: type[WrapperTensor], func: AnyOperator) -> list[Rule]:
+def along_mro(cls: type[Wrapper], func: AnyOperator) -> list[Rule]:
     """Returns the authors' rules for `func`, nearest class first.
 
     In one class the rule of an overload goes before that of its packet, and that before those of sets, of which a

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -11,14 +11,12 @@ from subclass_aot import _torch
 from subclass_aot._torch.operators import AnyOperator, Operator
 from subclass_aot.errors import OperatorRuleError
 from subclass_aot.operators import OperatorKind, effects_of, kind_of, out_of_place, without_out
+from subclass_aot.wrapper.kind import Wrapper
 from subclass_aot.wrapper.serve import errors, rules
 from subclass_aot.wrapper.serve.check import checked
 
-if TYPE_CHECKING:  # which is made with this
-    from subclass_aot.wrapper.base import WrapperTensor
 
-
-def writing_rules(cls: type[WrapperTensor], func: AnyOperator) -> list[rules.Rule]:
+def writing_rules(cls: type[Wrapper], func: AnyOperator) -> list[rules.Rule]:
     """Returns authors' rules for `mul` as rules for `mul_` and `mul` with `out=`: compute, and copy the result there.
 
     Args:
@@ -34,7 +32,7 @@ def writing_rules(cls: type[WrapperTensor], func: AnyOperator) -> list[rules.Rul
     return [] if other is None else [_writing(cls, func, other, rule) for rule in rules.along_mro(cls, other)]
 
 
-def _writing(cls: type[WrapperTensor], func: Operator, other: Operator, rule: rules.Rule) -> rules.Rule:
+def _writing(cls: type[Wrapper], func: Operator, other: Operator, rule: rules.Rule) -> rules.Rule:
     compute = checked(cls, other, rule, lambda: _declines)
     (name,), taken = effects_of(func).returned, effects_of(other).parameters
 

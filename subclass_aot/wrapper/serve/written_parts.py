@@ -8,7 +8,7 @@ other tensor. See Note [Fields shared by views].
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import optree
 import torch
@@ -18,17 +18,15 @@ from subclass_aot._torch.operators import AnyOperator, Operator
 from subclass_aot.codegen import Source
 from subclass_aot.operators import effects_of
 from subclass_aot.wrapper.declare.construct import inner_tensors
+from subclass_aot.wrapper.kind import Wrapper
 from subclass_aot.wrapper.layout.shared_fields import may_share, shared_fields
 from subclass_aot.wrapper.serve import rules
 from subclass_aot.wrapper.serve.copy_into import copy_into
 
-if TYPE_CHECKING:  # which is made with this
-    from subclass_aot.wrapper.base import WrapperTensor
-
 aten: Any = torch.ops.aten
 
 
-def run_on_copy_if_shared(cls: type[WrapperTensor], func: AnyOperator, rule: rules.Rule) -> rules.Rule:
+def run_on_copy_if_shared(cls: type[Wrapper], func: AnyOperator, rule: rules.Rule) -> rules.Rule:
     """Returns an author's rule that writes, changed to leave alone what is not in the tensor that it writes.
 
     Args:
@@ -57,7 +55,7 @@ def run_on_copy_if_shared(cls: type[WrapperTensor], func: AnyOperator, rule: rul
 
 
 def _on_copies(
-    cls: type[WrapperTensor], func: Operator, rule: rules.Rule, args: tuple[Any, ...], kwargs: dict[str, Any]
+    cls: type[Wrapper], func: Operator, rule: rules.Rule, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Runs a rule on a copy of each view that shares fields with the rest, and gives that the values of the copy."""
     bound, written = effects_of(func).bind(args, kwargs), effects_of(func).written
@@ -81,7 +79,7 @@ def _shared(tensor: Any) -> list[str]:
     return shared_fields(tensor, tensor.__tensor_flatten__()[0])
 
 
-def _take(cls: type[WrapperTensor], part: Any, copy: Any, shared: list[str]) -> None:
+def _take(cls: type[Wrapper], part: Any, copy: Any, shared: list[str]) -> None:
     """Gives a view the values of a changed copy of it: field by field, if those that it shares did not change."""
     mine, changed = inner_tensors(part), inner_tensors(copy)
     if all(_stayed(mine[name], changed[name]) for name in shared):

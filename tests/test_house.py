@@ -1,0 +1,106 @@
+"""Layers import downward, and no modules lead to one another."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import pkgutil
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import subclass_aot
+from subclass_aot.later import Later
+from tests import house
+from tests.house import KINDS, ROOT, circles, modules, place_of, upward
+
+
+@pytest.mark.parametrize("kinds", [KINDS[:1], KINDS[:2], KINDS], ids=["run", "run and lazy", "all"])
+def test_there_is_no_circle(kinds: tuple[house.Kind, ...]) -> None:
+    assert circles(kinds) == []
+
+
+def test_arrows_that_run_upward_are_those_that_are_listed() -> None:
+    """The list gets shorter. A new arrow is drawn the other way: see `later.py`, or goes by a registry below."""
+    listed = tomllib.loads((ROOT / "tests" / "layers.toml").read_text())["upward"]["arrows"]
+    assert [f"{importer} -> {imported}" for importer, imported in upward()] == listed
+
+
+def test_every_module_has_a_place() -> None:
+    without = {
+        "",
+        "asked",
+        "failures",
+        "generators_elsewhere",
+        "methods",
+        "named",
+        "structure_copies",
+        "used_arguments",
+    }
+    assert {name for name in modules() if place_of(name) is None} <= without
+
+
+def test_kinds_of_imports(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """An import behind a door counts as one of what is behind it, and a module's name in a text as an import."""
+    texts = {
+        "__init__.py": "",
+        "room/__init__.py": "from subclass_aot.room.inner import f as f",
+        "room/inner.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from subclass_aot.user import g",
+        "user.py": "from subclass_aot.room import f\ndef g():\n    import subclass_aot.started",
+        "started.py": "COMMAND = 'subclass_aot.user'",
+    }
+    for name, text in texts.items():
+        path = tmp_path / house.NAME / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    with monkeypatch.context() as patch:
+        patch.setattr(house, "ROOT", tmp_path)
+        for cached in (house.modules, house._tree, house.arrows):
+            cached.cache_clear()
+        found = dict(house.arrows())
+        by_kind = [house.circles(kinds) for kinds in (KINDS[:1], KINDS[:2], KINDS)]
+    for cached in (house.modules, house._tree, house.arrows):
+        cached.cache_clear()
+    assert found == {
+        ("room", "room.inner"): {"run"},
+        ("room.inner", "user"): {"type"},
+        ("user", "room.inner"): {"run"},
+        ("user", "started"): {"lazy"},
+        ("started", "user"): {"lazy"},
+    }
+    assert by_kind == [[], [["started", "user"]], [["room.inner", "started", "user"]]]
+
+
+def test_what_is_defined_later_is_there_when_the_package_is() -> None:
+    """Each place for a function of a module above is filled by an import of the public face, or of its own room."""
+    places = {}
+    for info in pkgutil.walk_packages(subclass_aot.__path__, "subclass_aot."):
+        if info.name.rpartition(".")[2] in ("__main__", "rank") or "_native" in info.name:
+            continue
+        for name, value in vars(importlib.import_module(info.name)).items():
+            if isinstance(value, Later):
+                places[f"{info.name}.{name}"] = value
+    assert len(places) >= 3 and all(place._function is not None for place in places.values())
+
+
+@pytest.mark.parametrize(
+    ("path", "of_types", "real"),
+    [("graph/tape.py", "Tape", "Recorder"), ("wrapper/kind.py", "Wrapper", "WrapperTensor")],
+)
+def test_what_type_checkers_see_is_there(path: str, of_types: str, real: str) -> None:
+    """See Note [Types without a circle]."""
+    tree = ast.parse((ROOT / house.NAME / path).read_text())
+    (cls,) = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == of_types]
+    names = {node.name for node in cls.body if isinstance(node, ast.FunctionDef)}
+    names |= {
+        node.target.id for node in cls.body if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    }
+    assert len(names) > 8
+    if real == "Recorder":
+        from subclass_aot.graph import Recorder
+
+        thing: object = Recorder()
+    else:
+        thing = subclass_aot.TwoTensor
+    assert not [name for name in names if not hasattr(thing, name)]
