@@ -30,7 +30,7 @@ from subclass_aot.joint import messages
 from subclass_aot.joint.records import name_of
 from subclass_aot.meta import MetaTensor, Spec, Storage, meta, new_leaf
 from subclass_aot.operators import effects_of
-from subclass_aot.passes import is_backward
+from subclass_aot.passes import copied_node, is_backward
 from subclass_aot.symbols import SizesMustBeKnown, Symbols, is_symbolic, unbacked_sizes
 
 _TAG, _FORWARD, _BACKWARD = "partitioner_tag", "is_forward", "is_backward"
@@ -148,7 +148,7 @@ def _compare_inputs(placeholders: Sequence[fx.Node], inputs: Inputs) -> None:
     for i, (node, desc, (before, spec)) in enumerate(zip(placeholders, found, inputs, strict=True)):
         if desc != before:
             raise JointGraphError(messages.MOVED.format(position=i, name=name_of(desc), before=name_of(before)))
-        val = node.meta.get("val")
+        val = dict.get(node.meta, "val")  # as it is: fake tensors are not made for this
         if isinstance(spec, Spec) and isinstance(val, torch.Tensor) and _metadata(val) != _metadata(spec):
             now, was = _text(val), _text(spec)
             raise JointGraphError(messages.INPUT_CHANGED.format(name=name_of(desc), now=now, before=was))
@@ -162,8 +162,7 @@ def _compare_number(results: Sequence[object], outputs: Outputs) -> None:
 
 def _copy(graph: fx.Graph, node: fx.Node, copies: Mapping[fx.Node, Any], value: object) -> fx.Node:
     """Copies a node, with what it gives and the phase that it belongs to in `meta`."""
-    copy = graph.node_copy(node, copies.__getitem__)
-    copy.meta = undescribed(node.meta, *_OF_SHAPES)
+    copy = copied_node(graph, node, copies, undescribed(node.meta, *_OF_SHAPES))
     copy.meta.setdefault("stack_trace", "")
     if isinstance(value, MetaTensor):
         copy.meta["spec"] = value.meta_spec

@@ -104,7 +104,7 @@ class TracedCall:
             JointGraphError: It differs; each difference is named.
         """
         now = facts_of(arguments, global_state(), Scope.of(signature))
-        found = difference(self.facts.told(), told(now))
+        found = difference(*self.facts.beside(now))
         assigned = sorted(signature.assigned_paths)
         changed = [path for path in assigned if any(line.startswith(f"{path}: ") for line in found)]
         _refuse(found, changed)
@@ -127,8 +127,8 @@ class TracedCall:
                 messages.NUMBER_OF_VALUES.format(given=len(values), expected=len(self.order), names=names)
             )
         now = _facts_of_values(values, signature)
-        before = _alone(self.facts.told()) if self.of_values is None else self.of_values.told()
-        _refuse(difference(before, told(now)))
+        told_apart = (_alone(self.facts.told()), told(now)) if self.of_values is None else self.of_values.beside(now)
+        _refuse(difference(*told_apart))
         return Arguments.of(_nothing, values, {}), now
 
 

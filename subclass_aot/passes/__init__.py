@@ -4,6 +4,7 @@ from subclass_aot.passes.cleanup import cleaned as cleaned
 from subclass_aot.passes.graphs import copied_graph as copied_graph
 from subclass_aot.passes.graphs import take_any_strides as take_any_strides
 from subclass_aot.passes.nodes import communicates as communicates
+from subclass_aot.passes.nodes import copied_node as copied_node
 from subclass_aot.passes.nodes import draws as draws
 from subclass_aot.passes.nodes import is_backward as is_backward
 from subclass_aot.passes.nodes import is_symint as is_symint

@@ -21,19 +21,20 @@ class Copies(Protocol):
     def __getitem__(self, node: fx.Node, /) -> fx.Node: ...
 
 
-def copied_node(graph: fx.Graph, node: fx.Node, copies: Copies) -> fx.Node:
+def copied_node(graph: fx.Graph, node: fx.Node, copies: Copies, other_meta: dict[str, Any] | None = None) -> fx.Node:
     """Copies a node of another graph, as `Graph.node_copy` does.
 
     Args:
         graph: The graph that gets the copy.
         node: The node.
         copies: The copies of the nodes that it reads.
+        other_meta: What the copy has as `meta`, if that is not what the node has.
     """
     args, kwargs = _torch.graphs.arguments_with(node, copies.__getitem__)
     copy = _torch.graphs.new_node(graph, node.op, node.target, args, kwargs, node.name)
     if node.type is not None:
         copy.type = node.type
-    meta: Any = node.meta
+    meta: Any = node.meta if other_meta is None else other_meta
     if type(meta) is dict:
         copy.meta.update(meta)
     else:  # it has values that are made when somebody reads one

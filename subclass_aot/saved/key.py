@@ -93,12 +93,36 @@ class FactsToTell:
         """Returns all of them as text."""
         if self._told is None:
             writer = _Writer()
-            found = [x if x is None or isinstance(x.value, values.Told) else writer.told(x) for x in self._facts]
+            found = [None if x is None else _told_once(writer, x) for x in self._facts]
             self._told, self._facts = tuple([x for x in found if x is not None]), []
         return self._told
 
+    def beside(self, now: Facts) -> tuple[Facts, Facts]:
+        """Returns these and others as text, without those that are equal: of most calls nothing is left.
+
+        Args:
+            now: The facts of another call.
+        """
+        before = self._facts if self._told is None else list(self._told)
+        if len(before) != len(now):
+            return self.told(), told(now)
+        writer, left = _Writer(), list[tuple[Fact | None, Fact | None]]()
+        for one, other in zip(before, now, strict=True):
+            if one is not None and not isinstance(one.value, values.Told) and one[:3] == other[:3]:
+                continue
+            texts = None if one is None else _told_once(writer, one), writer.told(other)
+            if texts[0] is None or texts[1] is None or texts[0][:3] != texts[1][:3]:
+                left.append(texts)
+        return tuple([one for one, _ in left if one is not None]), tuple(
+            [other for _, other in left if other is not None]
+        )
+
     def __getstate__(self) -> tuple[None, dict[str, Any]]:
         return None, {"_facts": [], "_told": self.told()}
+
+
+def _told_once(writer: _Writer, fact: Fact) -> Fact | None:
+    return fact if isinstance(fact.value, values.Told) else writer.told(fact)
 
 
 def _lasts(fact: Fact) -> bool:

@@ -15,7 +15,7 @@ import subclass_aot as sa
 from subclass_aot import trace_joint
 from subclass_aot.call import Arguments
 from subclass_aot.errors import JointGraphError
-from subclass_aot.facts import difference
+from subclass_aot.facts import Scope, difference, facts_of, global_state
 from subclass_aot.joint.traced_call import _alone, _facts_of_values
 from subclass_aot.saved import told
 
@@ -119,3 +119,46 @@ def test_of_views_that_come_as_their_base_it_is_read_at_once() -> None:
     base = torch.rand(4, 3, requires_grad=True) * 1
     joint = trace_joint(_writes, base[:3], base[1:])
     assert joint.signature.views and joint.call.of_values is not None
+
+
+class _Counting(nn.Module):
+    """A module with numbers, a list, a submodule, and a class whose method may be replaced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.n, self.zero, self.items = nn.Linear(2, 2), 1, 0.0, [1, 2.5, "a"]
+
+    def forward(self, x: Any) -> Any:
+        return self.inner(x) * self.n + self.zero + len(self.items)
+
+
+_CHANGES: dict[str, Callable[[Any], object]] = {
+    "nothing": lambda m: None,
+    "an equal value": lambda m: setattr(m, "items", [1, 2.5, "".join("a")]),
+    "a number": lambda m: setattr(m, "n", 2),
+    "a number of another class": lambda m: setattr(m, "n", True),
+    "another zero": lambda m: setattr(m, "zero", -0.0),
+    "a list that grew": lambda m: m.items.append(None),
+    "another submodule": lambda m: setattr(m, "inner", nn.Linear(2, 2)),
+    "a dtype": lambda m: m.double(),
+    "training": lambda m: m.eval(),
+    "a hook": lambda m: m.inner.register_forward_hook(lambda *_: None),
+    "an attribute more": lambda m: setattr(m, "more", 1),
+    "frozen": lambda m: m.requires_grad_(False),
+}
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("name", _CHANGES)
+def test_differences_are_those_of_all_facts_as_text(name: str) -> None:
+    model, x = _Counting(), torch.rand(1, 2)
+    joint = trace_joint(model, x)
+    again = trace_joint(model, x)
+    _CHANGES[name](model)
+    arguments = Arguments.of(model, (x.to(model.inner.weight.dtype),), {}).parameters_first()
+    now = facts_of(arguments, global_state(), Scope.of(joint.signature))
+    before, after = joint.call.facts.beside(now)
+    assert difference(before, after) == difference(again.call.facts.told(), told(now))
+    assert difference(*again.call.facts.beside(now)) == difference(before, after)  # which is text by now
+    is_same = name in ("nothing", "an equal value", "another submodule")  # any module that is alike may be bound
+    assert (not before) is is_same and bool(difference(before, after)) is not is_same
