@@ -30,7 +30,10 @@ _T5 = {
 _GPT = {
     "n_embd": WIDTH, "n_layer": 2, "n_head": 8, "vocab_size": WORDS, "n_positions": LENGTH, "use_cache": False,
 }  # fmt: skip
-_STATES = {"hidden_size": WIDTH, "num_hidden_layers": 2, "state_size": 16, "vocab_size": WORDS, "use_cache": False}
+_STATES = {
+    "hidden_size": WIDTH, "num_hidden_layers": 2, "state_size": 16, "vocab_size": WORDS, "use_cache": False,
+    "use_associative_scan": False,  # a parallel scan, which the model runs only where it is compiled
+}  # fmt: skip
 _PICTURES = {"image_size": 64, "patch_size": 8, "num_labels": 3}
 
 

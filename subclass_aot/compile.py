@@ -18,8 +18,8 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot._stack import first_line, warn
-from subclass_aot.backends import BACKENDS, Backend, Compiler
 from subclass_aot.call import Arguments, flatten
+from subclass_aot.compilers import BACKENDS, Backend, Compiler
 from subclass_aot.errors import LastingChangeError, OnlyInEagerModeError, TraceError
 from subclass_aot.facts import Modes, difference, facts_of, global_state
 from subclass_aot.failures import Failures

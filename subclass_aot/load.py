@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from subclass_aot.errors import CompiledFileError
 
 if TYPE_CHECKING:  # which takes as long to import as all else: see `subclass_aot/__init__.py`
-    from subclass_aot.backends import Compiler
     from subclass_aot.compile import CompiledFunction
+    from subclass_aot.compilers import Compiler
 
 _NOT_TRUSTED = """a file of compiled functions is a program: loading it imports modules and runs code, as a pickle may.
   Instead: sa.load_compiled(path, trust=True), if you would run a program of whoever wrote it. What is in it, without

@@ -14,8 +14,8 @@ from torch import fx
 
 from subclass_aot import hooks
 from subclass_aot._stack import user_line
-from subclass_aot.backends import BACKENDS, Artifacts, Backend, BoxedFunction, Compiler, compiled, resolve
 from subclass_aot.call import Arguments, RecordedCall
+from subclass_aot.compilers import BACKENDS, Artifacts, Backend, BoxedFunction, Compiler, compiled, resolve
 from subclass_aot.errors import SubclassAotError
 from subclass_aot.logs import log_graph
 from subclass_aot.products import WRITTEN_OUT
@@ -130,7 +130,7 @@ def compile_graphs(
     graphs, doubly = split(trace, options.partition_fn, options.backward.fuses), None
     log_graph("joint", trace.graph_module, name)
     if call is not None and compile_alike is not None and options.double_backward and graphs.backward is not None:
-        repeats_draws = options.forward is BACKENDS["eager"]
+        repeats_draws = options.forward.one_by_one
         doubly = DoubleBackward(trace.signature, graphs, RecordedCall.of(*call), compile_alike, repeats_draws)
     return compile_split(name, trace.signature, graphs, options, trace.with_tangents, doubly)
 
@@ -155,7 +155,7 @@ def compile_split(
     """
     if hooks.at_first_compile is not None:
         hooks.before_compile()
-    graphs.tell_compilers(signature, options.backward.chooses_strides, options.backward is BACKENDS["eager"])
+    graphs.tell_compilers(signature, options.backward.chooses_strides, options.backward.one_by_one)
     log_graph("inference" if graphs.backward is None else "forward", graphs.forward, name)
     backend = options.of_forward(graphs)
     with _told(backend, graphs.forward, name, "forward"):
@@ -225,7 +225,7 @@ def _compile_backward(backend: Backend, graphs: Graphs, name: str, graph: fx.Gra
 @contextmanager
 def _told(backend: Backend, graph: fx.GraphModule, name: str, kind: str) -> Iterator[None]:
     """Shows what is compiled while the block runs, to who asked for it. `"eager"` takes no time."""
-    if backend is BACKENDS["eager"] or not is_shown():
+    if backend.one_by_one or not is_shown():
         yield
         return
     count = sum(node.op == "call_function" for node in graph.graph.nodes)

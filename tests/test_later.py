@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from subclass_aot.later import Later
+from subclass_aot.later import Later, Registry
 
 
 def test_it_calls_what_was_put_there() -> None:
@@ -17,3 +17,21 @@ def test_it_calls_what_was_put_there() -> None:
         return 2 * x
 
     assert place(4) == double(4) == 8
+
+
+def test_a_module_that_was_promised_is_imported_at_the_first_use() -> None:
+    place: Later[[], object] = Later("nothing")
+    place.promise("tests.classes")
+    with pytest.raises(RuntimeError, match="nothing is not defined yet"):  # it was imported, and puts nothing here
+        place()
+    things: Registry[int] = Registry()
+    things.promise("one", "tests.no_such_module")
+    assert "one" in things and list(things) == ["one"] and len(things) == 1 and "two" not in things
+    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+        things["one"]
+    things["one"] = 1
+    assert things["one"] == 1
+    with pytest.raises(KeyError, match="two"):
+        things["two"]
+    del things["one"]
+    assert not things

@@ -11,7 +11,7 @@ import torch
 from torch import fx
 
 from subclass_aot import SubclassAotError, aot_compile
-from subclass_aot.backends import BACKENDS
+from subclass_aot.compilers import BACKENDS
 from subclass_aot.options import Options
 from subclass_aot.products import WRITTEN_OUT
 

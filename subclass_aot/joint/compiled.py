@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
-from subclass_aot.backends import Compiler
 from subclass_aot.call import Arguments, flatten
+from subclass_aot.compilers import Compiler
 from subclass_aot.errors import JointGraphError
 from subclass_aot.facts import global_state
 from subclass_aot.guards import MISS, GuardOptions, refusing_line

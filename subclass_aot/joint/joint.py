@@ -12,8 +12,8 @@ from typing import Any
 from torch import fx
 
 from subclass_aot import _torch
-from subclass_aot.backends import Fakes, resolve
 from subclass_aot.call import Arguments
+from subclass_aot.compilers import Fakes, resolve
 from subclass_aot.descriptors import InputDescriptor, OutputDescriptor, describe, descriptor_of
 from subclass_aot.errors import TraceError
 from subclass_aot.joint import messages

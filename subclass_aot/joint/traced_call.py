@@ -127,8 +127,8 @@ class TracedCall:
                 messages.NUMBER_OF_VALUES.format(given=len(values), expected=len(self.order), names=names)
             )
         now = _facts_of_values(values, signature)
-        told_apart = (_alone(self.facts.told()), told(now)) if self.of_values is None else self.of_values.beside(now)
-        _refuse(difference(*told_apart))
+        both = (_alone(self.facts.told()), told(now)) if self.of_values is None else self.of_values.beside(now)
+        _refuse(difference(*both))
         return Arguments.of(_nothing, values, {}), now
 
 

@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 import torch
 
 from subclass_aot import _torch
-from subclass_aot.backends import BoxedFunction
 from subclass_aot.codegen import Source
+from subclass_aot.compilers import BoxedFunction
 from subclass_aot.descriptors import BackwardMutation, Number, OutputDescriptor, Tangent, descriptor_of, outermost
 from subclass_aot.flatten import PlainTensorMeta, SubclassCreationMeta, ValueMeta, emit_unwrap, emit_wrap
 from subclass_aot.meta import Spec

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from subclass_aot.backends import BoxedFunction
 from subclass_aot.codegen import Source
+from subclass_aot.compilers import BoxedFunction
 from subclass_aot.descriptors import AutogradMutation, OutputDescriptor
 from subclass_aot.guards import Reads
 from subclass_aot.runtime import version_counters

@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 
 import torch
 
-from subclass_aot.backends import BoxedFunction
 from subclass_aot.codegen import Source
+from subclass_aot.compilers import BoxedFunction
 from subclass_aot.descriptors import Number, OutputDescriptor
 from subclass_aot.errors import CompilerResultError
 from subclass_aot.flatten import PlainTensorMeta, SubclassCreationMeta

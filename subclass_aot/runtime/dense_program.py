@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from subclass_aot.backends import BoxedFunction
 from subclass_aot.codegen import Source
+from subclass_aot.compilers import BoxedFunction
 from subclass_aot.flatten import PlainTensorMeta
 from subclass_aot.guards import Reads
 from subclass_aot.outcome import emit_finish

@@ -16,9 +16,9 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch, hooks
-from subclass_aot.backends import BoxedFunction, without_autocast
 from subclass_aot.call import Arguments
 from subclass_aot.codegen import Source
+from subclass_aot.compilers import BoxedFunction, without_autocast
 from subclass_aot.facts import modes_in
 from subclass_aot.guards import GuardedFunction, GuardOptions, Reads, is_plain, write_guarded
 from subclass_aot.outcome import emit_finish, emit_start

@@ -13,8 +13,8 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot.aliasing import flat_base
-from subclass_aot.backends import BoxedFunction
 from subclass_aot.codegen import Source
+from subclass_aot.compilers import BoxedFunction
 from subclass_aot.descriptors import InnerSize, InnerStride, OutputDescriptor
 from subclass_aot.flatten import PlainTensorMeta, emit_wrap
 from subclass_aot.outputs import AliasOfLeaf, InputLeaf, Value

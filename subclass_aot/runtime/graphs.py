@@ -14,7 +14,7 @@ from torch import fx
 from torch.fx.node import Argument
 
 from subclass_aot import _torch
-from subclass_aot.backends import Fakes, example_inputs
+from subclass_aot.compilers import Fakes, example_inputs
 from subclass_aot.descriptors import (
     Gradient,
     InputDescriptor,

@@ -17,7 +17,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot._stack import pass_on_interruption
-from subclass_aot.backends import BoxedFunction
+from subclass_aot.compilers import BoxedFunction
 from subclass_aot.put_back import PutBack
 from subclass_aot.trace import one_at_a_time
 

@@ -28,7 +28,7 @@ import torch
 from torch import fx
 
 from subclass_aot._stack import first_line, pass_on_interruption
-from subclass_aot.backends import BACKENDS, BoxedFunction, compiled, example_inputs
+from subclass_aot.compilers import BACKENDS, BoxedFunction, compiled, example_inputs
 from subclass_aot.descriptors import SavedForBackward, descriptor_of
 from subclass_aot.errors import BackwardOutcomeError, TangentError
 from subclass_aot.flatten import ContainerMeta, InnerMeta, PlainTensorMeta, SubclassCreationMeta, ValueMeta

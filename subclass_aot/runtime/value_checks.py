@@ -18,8 +18,8 @@ import torch
 from torch import fx
 
 from subclass_aot import _torch
-from subclass_aot.backends import BACKENDS, Backend, BoxedFunction, compiled, example_inputs
 from subclass_aot.codegen import Source
+from subclass_aot.compilers import BACKENDS, Backend, BoxedFunction, compiled, example_inputs
 from subclass_aot.descriptors import Intermediate, LookedAt, Number, OutputDescriptor, describe, descriptor_of
 from subclass_aot.graph import DRAW_ELSEWHERE, Look, generators
 from subclass_aot.objects import same_constant
@@ -157,7 +157,7 @@ def compiled_with_checks(backend: Backend, graph: fx.GraphModule) -> BoxedFuncti
         graph: The graph.
     """
     nodes = list(graph.graph.nodes)
-    if backend is BACKENDS["eager"] or not is_in_parts(graph):
+    if backend.one_by_one or not is_in_parts(graph):
         run = compiled(backend, graph, example_inputs(graph), False)
     else:
         run = _in_parts(backend, graph)

@@ -164,7 +164,7 @@ def test_a_fused_step_is_one_call() -> None:
     write = one_by_one.write_graph
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "subclass_aot.backends.registry.write_graph",
+            "subclass_aot.backends.eager.write_graph",
             lambda graph: (run := write(graph), made.append(run.__source__))[0],  # type: ignore[attr-defined]
         )
         sa.aot_compile(step)(torch.ones(3), torch.ones(3))

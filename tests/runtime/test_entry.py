@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from subclass_aot import TwoTensor
-from subclass_aot.backends import BACKENDS, compiled
 from subclass_aot.call import Arguments, flatten
+from subclass_aot.compilers import BACKENDS, compiled
 from subclass_aot.facts import Scope, facts_of, global_state
 from subclass_aot.guards import MISS, GuardOptions
 from subclass_aot.runtime import CompiledGraphs, Entry, backward_inputs, make_entry, split

@@ -14,8 +14,7 @@ from torch import Tensor, fx
 
 import subclass_aot as sa
 from subclass_aot import _torch
-from subclass_aot.backends import BACKENDS
-from subclass_aot.backends.registry import Artifacts, Backend
+from subclass_aot.compilers import BACKENDS, Artifacts, Backend
 from subclass_aot.inspection import describe_file
 from subclass_aot.options import Options
 from subclass_aot.saved import read_file

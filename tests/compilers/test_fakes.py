@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import subclass_aot as sa
-from subclass_aot.backends import Fakes
+from subclass_aot.compilers import Fakes
 from subclass_aot.passes import default_partition
 from subclass_aot.testing import difference
 

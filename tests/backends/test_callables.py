@@ -1,4 +1,4 @@
-"""Compilers: by name or by hand, boxed or not, and what is said of those that do not do what they should."""
+"""Compilers by hand, boxed or not, and what is said of those that do not do what they should."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor
 
 from subclass_aot import Spec, TwoTensor, aot_compile, compile_joint, export_forward, load, trace_joint
-from subclass_aot.backends import BACKENDS, resolve
-from subclass_aot.errors import CompilerResultError, SubclassAotError
+from subclass_aot.errors import CompilerResultError
 from subclass_aot.testing import difference
 from tests.plain_subclasses import Tag
 
@@ -222,15 +221,6 @@ def test_no_backward_without_gradients() -> None:
         aot_compile(program, bw_compiler=forbidden)(*arguments())
     aot_compile(program, bw_compiler=forbidden)(*[a.detach() for a in arguments()])
     assert not calls
-
-
-def test_unknown_name() -> None:
-    with pytest.raises(SubclassAotError) as caught:
-        aot_compile(program, fw_compiler="inducktor")
-    assert "There is no compiler named 'inducktor'.\n  Names:   eager, inductor" in str(caught.value)
-    with pytest.raises(SubclassAotError, match="no compiler named ''"):
-        aot_compile(program, bw_compiler="")
-    assert resolve("eager") is BACKENDS["eager"]
 
 
 def broken(which: str, returned: Any) -> dict[str, Any]:

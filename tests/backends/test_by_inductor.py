@@ -18,9 +18,6 @@ from torch import nn
 from benchmarks.demo.digits import Digits, quantized_vit
 from benchmarks.demo.lockstep import WithLoss
 from subclass_aot import Int8Weight, QuantAwareWeight, TwoTensor, aot_compile
-from subclass_aot.backends.inductor import sizes_to_pass
-from subclass_aot.meta import Spec, new_leaf
-from subclass_aot.symbols import Symbols
 from subclass_aot.testing import dense_leaves, difference
 
 # Inductor warns of parts of torch that torch itself has deprecated.
@@ -249,17 +246,6 @@ def test_what_inductor_assumes_of_sizes_is_known_when_it_finds_the_graph_in_its_
             torch.testing.assert_close(compiled(x), program(x))
         recompiles.append(compiled.recompiles)
     assert recompiles[0] == recompiles[1] and len(recompiles[0]) == 1
-
-
-def test_sizes_that_inductor_is_given() -> None:
-    symbols = Symbols()
-    n, m = symbols.size(4, "x.size(0)"), symbols.size(6, "x.size(1)")
-    x, doubled = new_leaf(Spec.make((n, m), (m, 1))), new_leaf(Spec.make((n * 2,), (1,)))
-    assert sizes_to_pass([doubled, x, 3]) == ([(1, 0, 1), (1, 1, 1)], [n, m], True)
-    assert sizes_to_pass([x, m]) == ([(0, 0, 1)], [n], True)
-    assert sizes_to_pass([n, doubled]) == ([], [], True)
-    assert sizes_to_pass([doubled]) == ([(0, 0, 2)], [n], True)
-    assert sizes_to_pass([torch.ones(3)]) == ([], [], True)
 
 
 def test_a_size_that_depends_on_data_and_is_known_by_what_is_written() -> None:
