@@ -11,9 +11,9 @@ import subclass_aot._native  # noqa: F401  # which puts native code into its pla
 
 # isort: split
 import subclass_aot.graph  # noqa: F401  # whose operators are in files that torch loads
+import subclass_aot.satellites  # noqa: F401  # which says what is imported when it is used
 from subclass_aot import descriptors, errors, files, ops, tensors
 from subclass_aot._native import show_config
-from subclass_aot.compilers import BACKENDS, of_callable
 from subclass_aot.errors import CompiledFileError, SubclassAotError, UnsupportedTorchError
 from subclass_aot.flatten import FlattenPlan
 from subclass_aot.load import load_compiled
@@ -57,10 +57,6 @@ _EARLIER_NAMES = {
     "QuantAwareWeight", "Sparse24Weight",
 }  # fmt: skip
 """Ready-made classes that were listed here before they were in `tensors` alone."""
-
-for _name in ("eager", "inductor"):
-    BACKENDS.promise(_name, "subclass_aot.backends")
-of_callable.promise("subclass_aot.backends")
 
 load = load_compiled  # its earlier name
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import cache, partial
 from traceback import FrameSummary
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard, overload
 
 import torch
 from torch import fx
@@ -19,6 +19,7 @@ from torch import fx
 from subclass_aot._torch.plain_subclasses import classes_see
 from subclass_aot._torch.solver_steps import ask
 from subclass_aot._torch.symbol_nodes import forget_nodes, known_answer, polynomials_of, solver_with_nodes
+from subclass_aot._torch.wrappers import is_nested_int
 from subclass_aot.put_back import PutBack, attributes_put_back
 
 if TYPE_CHECKING:  # brings sympy
@@ -230,6 +231,19 @@ class _CacheableSymFloat(torch.SymFloat):
 def cacheable(number: torch.SymFloat) -> torch.SymFloat:
     """Returns the same symbolic float, such that inductor keeps what it compiles for it."""
     return _CacheableSymFloat(number.node)  # type: ignore[no-untyped-call]
+
+
+@overload
+def is_symbolic(value: int | torch.SymInt) -> TypeGuard[torch.SymInt]: ...
+@overload
+def is_symbolic(value: object) -> TypeGuard[Symbolic]: ...
+def is_symbolic(value: object) -> TypeGuard[Symbolic]:
+    """Returns whether a value is a number that only the call knows."""
+    # Nobody derives from these, and `isinstance` would have each tensor without data say what it is.
+    return type(value) in _SYMBOLIC and not is_nested_int(value)
+
+
+_SYMBOLIC = frozenset({torch.SymInt, torch.SymFloat, torch.SymBool})
 
 
 def solver_of(number: Symbolic) -> Any:

@@ -10,7 +10,7 @@ from torch import nn
 
 from subclass_aot import _torch
 from subclass_aot.errors import ShardingError, StateDictError
-from subclass_aot.wrapper import of_distributed
+from subclass_aot.ranks import of_distributed
 
 PLAIN = (torch.Tensor, nn.Parameter, nn.Buffer)
 """The classes of tensors that files hold."""

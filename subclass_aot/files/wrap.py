@@ -19,7 +19,8 @@ from subclass_aot.files.like import wrap_like
 from subclass_aot.files.strides import with_stride
 from subclass_aot.files.unwrap import KEY, VERSION
 from subclass_aot.named import full_name
-from subclass_aot.wrapper import rebuild_by_name, within_distributed
+from subclass_aot.ranks import within_distributed
+from subclass_aot.wrapper import rebuild_by_name
 
 
 def wrap_state_dict(

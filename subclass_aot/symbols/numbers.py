@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Any, TypeGuard, overload
+from typing import Any
 
 import torch
 
 from subclass_aot import _torch
 from subclass_aot._torch.symbolic import Symbolic
+from subclass_aot._torch.symbolic import is_symbolic as is_symbolic
 
 Number = int | torch.SymInt
 Bounds = tuple[int, int | None]
-
-
-@overload
-def is_symbolic(value: Number) -> TypeGuard[torch.SymInt]: ...
-@overload
-def is_symbolic(value: object) -> TypeGuard[Symbolic]: ...
-def is_symbolic(value: object) -> TypeGuard[Symbolic]:
-    """Returns whether a value is a number that only the call knows."""
-    # Nobody derives from these, and `isinstance` would have each tensor without data say what it is.
-    return type(value) in _SYMBOLIC and not _torch.wrappers.is_nested_int(value)
-
-
-_SYMBOLIC = frozenset({torch.SymInt, torch.SymFloat, torch.SymBool})
 
 
 def plain(number: object) -> Any:

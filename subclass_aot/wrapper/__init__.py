@@ -3,15 +3,15 @@
 `WrapperTensor` is the base of such classes; `Outer` is what their `outer` rule returns, and `structure` marks fields.
 """
 
+from subclass_aot.wrapper import gather as gather
 from subclass_aot.wrapper.base import WrapperTensor as WrapperTensor
 from subclass_aot.wrapper.declare.fields import structure as structure
 from subclass_aot.wrapper.declare.outer import Outer as Outer
-from subclass_aot.wrapper.distributed.placements import of_distributed as of_distributed
-from subclass_aot.wrapper.distributed.placements import within_distributed as within_distributed
 from subclass_aot.wrapper.layout.shared_fields import shares_fields as shares_fields
 from subclass_aot.wrapper.layout.shared_fields import sharing_base as sharing_base
 from subclass_aot.wrapper.serialize import rebuild_by_name as rebuild_by_name
 from subclass_aot.wrapper.serve.builtin import built_in as built_in
+from subclass_aot.wrapper.serve.namespaces import SERVED as SERVED
 from subclass_aot.wrapper.serve.plain import plain_tangent as plain_tangent
 from subclass_aot.wrapper.service import Service as Service
 from subclass_aot.wrapper.service import place_of as place_of

@@ -14,12 +14,11 @@ from subclass_aot.asked import asks_for_text
 from subclass_aot.declaration import Declaration
 from subclass_aot.hooks import hold
 from subclass_aot.missing import note_missing_of
-from subclass_aot.wrapper import serialize
+from subclass_aot.wrapper import gather, serialize
 from subclass_aot.wrapper.declare.construct import assign
 from subclass_aot.wrapper.declare.declare import declare
 from subclass_aot.wrapper.declare.fields import structure
 from subclass_aot.wrapper.describe import describe, stable_hash
-from subclass_aot.wrapper.distributed import sharding
 from subclass_aot.wrapper.kind import Wrapper
 from subclass_aot.wrapper.layout import shared_fields
 from subclass_aot.wrapper.layout.field_map import FieldMap
@@ -181,12 +180,12 @@ class WrapperTensor(Wrapper):
     @_torch.dynamo.below_dynamo
     def fsdp_pre_all_gather(
         self,
-        mesh: sharding.Mesh,
+        mesh: object,
         outer_size: torch.Size,
         outer_stride: tuple[int, ...],
         module: torch.nn.Module,
-        mp_policy: sharding.Precision,
-    ) -> tuple[tuple[torch.Tensor, ...], sharding.Gathering]:
+        mp_policy: object,
+    ) -> tuple[tuple[torch.Tensor, ...], Any]:
         """Returns those inner tensors of this shard that have its rows, for FSDP2 to send. A class may have a hook of
         its own.
 
@@ -203,13 +202,13 @@ class WrapperTensor(Wrapper):
         Raises:
             ShardingError: The class does not say how its rows come together.
         """
-        return sharding.pre_all_gather(self, mesh, outer_size, module, mp_policy)
+        return gather.before(self, mesh, outer_size, module, mp_policy)
 
     @_torch.dynamo.below_dynamo
     def fsdp_post_all_gather(
         self,
         all_gather_outputs: tuple[torch.Tensor, ...],
-        metadata: sharding.Gathering,
+        metadata: object,
         param_dtype: torch.dtype,
         *,
         out: torch.Tensor | None = None,
@@ -225,7 +224,7 @@ class WrapperTensor(Wrapper):
         Returns:
             The whole tensor, and the inner tensors whose memory may be freed between calls; None where `out` is given.
         """
-        return sharding.post_all_gather(all_gather_outputs, metadata, out)
+        return gather.after(all_gather_outputs, metadata, out)
 
     def __dlpack__(self, *args: object, **kwargs: object) -> Any:
         raise self._no_memory("__dlpack__()")  # torch reads at address zero

@@ -11,7 +11,6 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot.asked import refuse_history
-from subclass_aot.symbols import is_symbolic
 from subclass_aot.wrapper.kind import Wrapper
 
 
@@ -47,7 +46,7 @@ def describe(wrapper: Wrapper, of_program: bool = False) -> str:
 def _metadata(tensor: torch.Tensor, of_program: bool) -> str:
     dtype = str(tensor.dtype).removeprefix("torch.")
     place = "" if tensor.device.type == "cpu" else f" {tensor.device}"
-    sizes = [int(n) if of_program and is_symbolic(n) else n for n in tensor.shape]
+    sizes = [int(n) if of_program and _torch.symbolic.is_symbolic(n) else n for n in tensor.shape]
     return f"{dtype}[{', '.join(map(str, sizes))}]{place}"
 
 

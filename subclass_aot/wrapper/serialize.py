@@ -222,7 +222,7 @@ def _defaults(cls: type[Wrapper], inner: Mapping[str, Any], attributes: Mapping[
     return defaults
 
 
-def deepcopy(wrapper: Any, memo: dict[int, Any]) -> Any:
+def deepcopy(wrapper: Wrapper, memo: dict[int, Any]) -> Any:
     """Copies a wrapper for `copy.deepcopy`: inner tensors that are shared stay shared, through `memo`.
 
     Raises:

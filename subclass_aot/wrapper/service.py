@@ -55,7 +55,7 @@ def service_of(cls: type[Wrapper], func: AnyOperator) -> Service:
     return Service(how) if is_served else Service(how, errors.stub(cls, func))
 
 
-def _described(cls: type[Wrapper], func: Any, by: ServedBy) -> tuple[str, bool]:
+def _described(cls: type[Wrapper], func: AnyOperator, by: ServedBy) -> tuple[str, bool]:
     """Returns the text for what serves an operator, and whether that serves the operator."""
     declaration = cls.__wrapper_declaration__
     if by is ServedBy.NONE:

@@ -23,7 +23,6 @@ from subclass_aot.views import Step
 from subclass_aot.wrapper.base import WrapperTensor
 from subclass_aot.wrapper.declare.construct import assemble
 from subclass_aot.wrapper.declare.outer import Outer
-from subclass_aot.wrapper.distributed import sharding
 from subclass_aot.wrapper.layout.cuts import SEVERAL, WITHOUT_DIM, cuts_of
 from subclass_aot.wrapper.layout.shared_fields import base_of
 from subclass_aot.wrapper.serve import errors
@@ -105,7 +104,7 @@ class ViewOf(WrapperTensor):
         why = "what it declares by views= does not say how its rows are cut here"
         if declaration is None or declaration.views is None:
             why = 'it declares no views="broadcast", so nothing says what its rows are made of'
-        raise sharding.refusal(self.base, why, "declare it, if inner tensors have its rows")
+        raise errors.not_sharded(self.base, why, "declare it, if inner tensors have its rows")
 
 
 _TRANSPOSED = {

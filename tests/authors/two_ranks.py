@@ -15,7 +15,7 @@ from torch.distributed.tensor import Shard as Rows
 from torch.nn.functional import linear
 
 import subclass_aot as sa
-from tests import ranks
+from tests import on_ranks
 from tests.authors.j_shard import Int8Gathered, Shard
 
 CASES: dict[str, Callable[[int], None]] = {}
@@ -122,7 +122,7 @@ def _(rank: int) -> None:
 
 
 if __name__ == "__main__":
-    with ranks.joined() as (rank, _, _):
+    with on_ranks.joined() as (rank, _, _):
         for name, function in CASES.items():
-            ranks.tell(name, ranks.wrong(functools.partial(function, rank)))
+            on_ranks.tell(name, on_ranks.wrong(functools.partial(function, rank)))
             distributed.barrier()

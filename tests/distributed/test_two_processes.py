@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from tests import ranks
+from tests import on_ranks
 
 REFUSALS = {
     "DDP": "was given to DistributedDataParallel",
@@ -29,8 +29,8 @@ REFUSALS = {
 
 def test_two_processes(tmp_path: Path) -> None:
     assert torch.distributed.is_gloo_available()
-    for found in ranks.run(Path(__file__).with_name("two_processes.py"), tmp_path):
+    for found in on_ranks.run(Path(__file__).with_name("two_processes.py"), tmp_path):
         assert len(found) > 25 and found.keys() >= REFUSALS.keys()
         for name, text in REFUSALS.items():
             assert text in found.pop(name)
-        ranks.nothing_wrong(found)
+        on_ranks.nothing_wrong(found)

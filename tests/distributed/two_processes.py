@@ -21,7 +21,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 
 from subclass_aot import aot_compile, train_fields
 from subclass_aot.tensors import Int8Weight, LoraWeight
-from tests import ranks
+from tests import on_ranks
 
 Compile = Callable[[Any], Any]
 
@@ -390,12 +390,12 @@ def compared(program: Callable[[Compile], Any]) -> str:
 
 
 if __name__ == "__main__":
-    with ranks.joined() as (RANK, _, _):
+    with on_ranks.joined() as (RANK, _, _):
         MESH = init_device_mesh("cpu", (2,))
         torch.manual_seed(1)
         SAME = torch.randn(3, 8)
         INPUT = SAME + RANK
         for name, program in PROGRAMS.items():
-            ranks.tell(name, compared(program))
+            on_ranks.tell(name, compared(program))
         for name, refuse in REFUSED.items():
-            ranks.tell(name, refuse())
+            on_ranks.tell(name, refuse())

@@ -19,7 +19,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 from subclass_aot import Int8Weight, TwoTensor, train_fields
 from subclass_aot.files import dense_state_dict, unwrap_state_dict, wrap_state_dict
 from subclass_aot.tensors import LoraWeight
-from tests import ranks
+from tests import on_ranks
 
 
 def model(seed: int) -> nn.Sequential:
@@ -91,7 +91,7 @@ def from_to(folder: Path, writers: DeviceMesh, readers: DeviceMesh) -> None:
 
 
 if __name__ == "__main__":
-    with ranks.joined() as (rank, _, place):
+    with on_ranks.joined() as (rank, _, place):
         two, four = DeviceMesh("cpu", [0, 1]), DeviceMesh("cpu", [0, 1, 2, 3])
         for name, writers, readers in (("two to four", two, four), ("four to two", four, two)):
-            ranks.tell(name, ranks.wrong(lambda: from_to(place / name, writers, readers)))  # noqa: B023
+            on_ranks.tell(name, on_ranks.wrong(lambda: from_to(place / name, writers, readers)))  # noqa: B023

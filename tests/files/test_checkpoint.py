@@ -13,21 +13,21 @@ from torch.testing._internal.two_tensor import TwoTensor as ForeignTwoTensor
 
 from subclass_aot import Int8Weight
 from subclass_aot.files import unwrap_state_dict
-from tests import ranks
+from tests import on_ranks
 from tests.files import four_ranks
 
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_ranks(count: int, tmp_path: Path) -> None:
-    for found in ranks.run(Path(__file__).with_name("two_ranks.py"), tmp_path, count):
+    for found in on_ranks.run(Path(__file__).with_name("two_ranks.py"), tmp_path, count):
         assert found == {"in_place": True, "with_text": True, "other_ranks": True, "refused": True}
 
 
 def test_other_numbers_of_ranks_read_it(tmp_path: Path) -> None:
     """Two write what four read, the other way round, and what either wrote one process reads without a group."""
-    for found in ranks.run(Path(__file__).with_name("four_ranks.py"), tmp_path, 4):
+    for found in on_ranks.run(Path(__file__).with_name("four_ranks.py"), tmp_path, 4):
         assert found.keys() == {"two to four", "four to two"}
-        ranks.nothing_wrong(found)
+        on_ranks.nothing_wrong(found)
     for name in found:
         mine, theirs = four_ranks.model(2), four_ranks.model(1)
         with warnings.catch_warnings():

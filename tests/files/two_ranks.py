@@ -15,7 +15,7 @@ from subclass_aot import Int8Weight, TwoTensor
 from subclass_aot.errors import StateDictError
 from subclass_aot.files import unwrap_state_dict, wrap_state_dict
 from subclass_aot.tensors import Sparse24Weight
-from tests import ranks
+from tests import on_ranks
 
 
 class Model(nn.Module):
@@ -98,6 +98,6 @@ def refused(folder: Path, mesh: Any) -> bool:
 
 
 if __name__ == "__main__":
-    with ranks.joined() as (_, count, place):
+    with on_ranks.joined() as (_, count, place):
         for program in (in_place, with_text, other_ranks, refused):
-            ranks.tell(program.__name__, program(place / program.__name__, init_device_mesh("cpu", (count,))))
+            on_ranks.tell(program.__name__, program(place / program.__name__, init_device_mesh("cpu", (count,))))

@@ -12,8 +12,8 @@ import torch
 
 from subclass_aot import Int8Weight, Outer, QuantAwareWeight, TwoTensor, WrapperTensor
 from subclass_aot.inspection.offers import GROUPS, offers_of, table
+from tests.ranks.sharded_classes import Coded, OfParts, Packed, Plain, Rounding, Rows
 from tests.wrapper.classes import Many, everything, pair, scaled
-from tests.wrapper.distributed.sharded_classes import Coded, OfParts, Packed, Plain, Rounding, Rows
 
 aten: Any = torch.ops.aten
 

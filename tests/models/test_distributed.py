@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests import ranks
+from tests import on_ranks
 
 
-@pytest.mark.long  # the weights themselves: tests/wrapper/distributed/test_sharding.py
+@pytest.mark.long  # the weights themselves: tests/ranks/test_sharding.py
 def test_a_model_with_int8_weights(tmp_path: Path) -> None:
-    for found in ranks.run(Path(__file__).with_name("two_ranks.py"), tmp_path):
+    for found in on_ranks.run(Path(__file__).with_name("two_ranks.py"), tmp_path):
         assert len(found) == 4
-        ranks.nothing_wrong(found)
+        on_ranks.nothing_wrong(found)

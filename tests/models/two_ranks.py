@@ -19,7 +19,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.nn.parallel import DistributedDataParallel
 
 import subclass_aot as sa
-from tests import ranks
+from tests import on_ranks
 from tests.models.architectures import make
 
 RANKS = 2
@@ -136,6 +136,6 @@ def of_torchao() -> dict[str, Callable[[], None]]:
 
 
 if __name__ == "__main__":
-    with ranks.joined() as (RANK, _, _):
+    with on_ranks.joined() as (RANK, _, _):
         for name, program in (PROGRAMS if len(sys.argv) < 5 else of_torchao()).items():
-            ranks.tell(name, ranks.wrong(program))
+            on_ranks.tell(name, on_ranks.wrong(program))

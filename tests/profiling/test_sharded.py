@@ -13,7 +13,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import subclass_aot as sa
-from tests import ranks
+from tests import on_ranks
 from tests.profiling.two_processes import BY_GLOO, PROGRAMS, trained
 
 KINDS = ("SHARDED_PARAM", "UNSHARDED_PARAM", "ALL_GATHER", "REDUCE_SCATTER", "SHARDED_GRAD", "UNSHARDED_GRAD")
@@ -51,7 +51,7 @@ def test_owners_are_those_of_torchs_tracker(name: str, four: None) -> None:
 
 
 def test_two_processes_hold_and_send_what_was_predicted(tmp_path: Path) -> None:
-    for found in ranks.run(Path(__file__).with_name("two_processes.py"), tmp_path):
+    for found in on_ranks.run(Path(__file__).with_name("two_processes.py"), tmp_path):
         assert found.keys() == set(BY_GLOO)
         for name, result in found.items():
             assert not result["error"], result["error"]

@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 import subclass_aot as sa
 from subclass_aot.profiling.allocator import changes_of
-from tests import ranks
+from tests import on_ranks
 
 
 class Block(nn.Module):
@@ -120,11 +120,11 @@ def compared(make: Callable[[], nn.Module]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    with ranks.joined() as (rank, size, folder):
+    with on_ranks.joined() as (rank, size, folder):
         flat = init_device_mesh("cpu", (size,))
         grid = init_device_mesh("cpu", (2, size // 2), mesh_dim_names=("dp", "tp"))
         for name in BY_GLOO:
             make = PROGRAMS[name]
             found: Any = {}
-            error = ranks.wrong(lambda: found.update(compared(lambda: make(flat, grid))))  # noqa: B023
-            ranks.tell(name, {"error": error, **found})
+            error = on_ranks.wrong(lambda: found.update(compared(lambda: make(flat, grid))))  # noqa: B023
+            on_ranks.tell(name, {"error": error, **found})

@@ -13,13 +13,6 @@ from torch import is_inference_mode_enabled
 from subclass_aot import _torch
 from subclass_aot._torch.operators import AnyOperator, Operator
 from subclass_aot.operators import effects_of
-from subclass_aot.wrapper.distributed.collectives import (
-    collective_handler,
-    functional_handler,
-    is_collective,
-    is_functional_move,
-)
-from subclass_aot.wrapper.distributed.sharding import gradient_handler, is_exchange_of_gradients
 from subclass_aot.wrapper.kind import Wrapper
 from subclass_aot.wrapper.layout.shared_fields import set_origin
 from subclass_aot.wrapper.layout.views import ALIKE, ALIKE_ALONG, is_view
@@ -27,6 +20,7 @@ from subclass_aot.wrapper.serve import errors, kernels, rules
 from subclass_aot.wrapper.serve.builtin import FIELD_BY_FIELD, NEW, built_in, new_of_each
 from subclass_aot.wrapper.serve.check import checked
 from subclass_aot.wrapper.serve.each import each_handler
+from subclass_aot.wrapper.serve.namespaces import handler_of_namespace
 from subclass_aot.wrapper.serve.plain import plain_handler
 from subclass_aot.wrapper.serve.writing import writing_rules
 from subclass_aot.wrapper.serve.written_parts import run_on_copy_if_shared
@@ -95,7 +89,7 @@ def is_each(cls: type[Wrapper], func: AnyOperator) -> bool:
     by = served_by(cls, func)
     if by is ServedBy.BUILT_IN:
         return func in FIELD_BY_FIELD
-    return by is ServedBy.EACH and func not in NEW and not is_exchange_of_gradients(func)
+    return by is ServedBy.EACH and func not in NEW
 
 
 def is_view_of_each(cls: type[Wrapper], func: AnyOperator) -> bool:
@@ -177,7 +171,7 @@ def served_by(cls: type[Wrapper], func: AnyOperator) -> ServedBy:
     """
     if _torch.operators.is_overload(func) and _torch.operators.can_decompose(func):
         return ServedBy.PARTS
-    if is_collective(func) or (is_functional_move(func) and cls.__wrapper_declaration__.fallback != "plain"):
+    if handler_of_namespace(cls, func) is not None:
         return ServedBy.COLLECTIVE
     declares_this_view = cls.__wrapper_declaration__.views is not None and is_view(func)
     if cls.__wrapper_declaration__.fallback == "each" and not declares_this_view:
@@ -194,9 +188,7 @@ def _without_rules(cls: type[Wrapper], func: Any) -> Handler:
         case ServedBy.PARTS:
             handler: Handler = _torch.dispatch.decomposition(func)
         case ServedBy.COLLECTIVE:
-            handler = (collective_handler if is_collective(func) else functional_handler)(cls, func)
-        case ServedBy.EACH if is_exchange_of_gradients(func):
-            handler = gradient_handler(cls, func)
+            handler = cast(Handler, handler_of_namespace(cls, func))
         case ServedBy.EACH:
             handler = new_of_each(cls, func) if func in NEW else each_handler(cls, func)
         case ServedBy.BUILT_IN:

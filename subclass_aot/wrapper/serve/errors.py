@@ -11,9 +11,17 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot._torch.operators import AnyOperator, Operator, Schema
-from subclass_aot.errors import OperatorRuleError, RuleResultError
+from subclass_aot.errors import OperatorRuleError, RuleResultError, ShardingError
 from subclass_aot.operators import kind_of
 from subclass_aot.wrapper.kind import Wrapper
+
+_NOT_SHARDED = """FSDP2 cannot carry a {cls}.
+  why: {why}.
+  Instead: {instead}."""
+_OR_HOOKS = (
+    ", or make each field a parameter of its own, by subclass_aot.train_fields, or give {cls} both hooks, "
+    "fsdp_pre_all_gather and fsdp_post_all_gather, of its own"
+)
 
 
 def no_rule(
@@ -177,3 +185,17 @@ def wrong_result(cls: type[Wrapper], func: Operator, rule: object, expected: str
         f"  expected: {expected}\n"
         f"  got:      {shown}"
     )
+
+
+def not_sharded(wrapper: torch.Tensor, why: str, instead: str, may_have_hooks: bool = True) -> ShardingError:
+    """Returns the error for a class of which FSDP2 cannot carry shards, with what to write.
+
+    Args:
+        wrapper: The shard.
+        why: Why not.
+        instead: What to write.
+        may_have_hooks: Whether hooks of its own would help.
+    """
+    cls = type(wrapper).__name__
+    instead += _OR_HOOKS.format(cls=cls) if may_have_hooks else ""
+    return ShardingError(_NOT_SHARDED.format(cls=cls, why=why, instead=instead))

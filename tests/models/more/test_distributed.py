@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests import ranks
+from tests import on_ranks
 
 
 def test_a_model_with_weights_of_torchao(tmp_path: Path) -> None:
-    for found in ranks.run(Path(__file__).parents[1] / "two_ranks.py", tmp_path, 2, 300, "torchao"):
+    for found in on_ranks.run(Path(__file__).parents[1] / "two_ranks.py", tmp_path, 2, 300, "torchao"):
         assert len(found) == 3
-        ranks.nothing_wrong(found)
+        on_ranks.nothing_wrong(found)

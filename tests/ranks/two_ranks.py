@@ -14,7 +14,7 @@ from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from subclass_aot import Int8Weight, WrapperTensor, aot_compile
 from subclass_aot.tensors import LoraWeight, TwoTensor
-from tests import ranks
+from tests import on_ranks
 from tests.native.wrappers import Masked
 from tests.torches import TORCH
 
@@ -360,23 +360,23 @@ def refusals() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    with ranks.joined() as (RANK, _, _):
+    with on_ranks.joined() as (RANK, _, _):
         for program in PROGRAMS:
             for name in CLASSES:
-                ranks.tell(f"{program.__name__}, {name}", compared(program, name, False))
+                on_ranks.tell(f"{program.__name__}, {name}", compared(program, name, False))
         for program in INTO_DENSE:
             for name in WITH_MEANING:
-                ranks.tell(f"{program.__name__}, {name}", compared(program, name, False))
+                on_ranks.tell(f"{program.__name__}, {name}", compared(program, name, False))
         for name in INTO_PARTS:
             for place in PARTS:
                 for cls in OF_PARTS:
-                    ranks.tell(f"{name} into {place} of {cls}", into_a_part(name, place, cls))
-        ranks.tell(asked_whether_over.__name__, asked_whether_over())
+                    on_ranks.tell(f"{name} into {place} of {cls}", into_a_part(name, place, cls))
+        on_ranks.tell(asked_whether_over.__name__, asked_whether_over())
         for program in GIVE_NEW:
             for name in ("TwoTensor", "Masked"):
-                ranks.tell(f"{program.__name__}, {name}", compared(program, name, False))
+                on_ranks.tell(f"{program.__name__}, {name}", compared(program, name, False))
         for program in IN_GRAPHS:
             for name in CLASSES:
-                ranks.tell(f"{program.__name__}, {name}, compiled", compared(program, name, True))
+                on_ranks.tell(f"{program.__name__}, {name}, compiled", compared(program, name, True))
         for name, text in refusals().items():
-            ranks.tell(name, text)
+            on_ranks.tell(name, text)

@@ -17,8 +17,8 @@ from torch.nn.utils import clip_grad_norm_
 
 from subclass_aot import Int8Weight, QuantAwareWeight, WrapperTensor, aot_compile, train_fields
 from subclass_aot.tensors import Int4Weight, LoraWeight, NF4Weight, Sparse24Weight, TwoTensor
-from tests import ranks
-from tests.wrapper.distributed.sharded_classes import Coded, Offsets, OfParts, Packed, Plain, Rounding, Rows
+from tests import on_ranks
+from tests.ranks.sharded_classes import Coded, Offsets, OfParts, Packed, Plain, Rounding, Rows
 
 RANKS = 2
 
@@ -372,8 +372,8 @@ PROGRAMS: dict[str, Callable[[], None]] = {
 
 
 if __name__ == "__main__":
-    with ranks.joined() as (RANK, _, _):
+    with on_ranks.joined() as (RANK, _, _):
         for name, program in PROGRAMS.items():
-            ranks.tell(name, ranks.wrong(program))
+            on_ranks.tell(name, on_ranks.wrong(program))
         for name, refusal in REFUSED.items():
-            ranks.tell(name, refusal())
+            on_ranks.tell(name, refusal())

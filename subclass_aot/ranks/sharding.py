@@ -21,25 +21,18 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Protocol, TypeGuard
+from typing import Any, Protocol
 
 import torch
 
 from subclass_aot import _torch
-from subclass_aot._torch.operators import AnyOperator, Operator
-from subclass_aot.errors import ShardingError
-from subclass_aot.wrapper.distributed.placements import made_of
+from subclass_aot._torch.operators import Operator
+from subclass_aot.ranks.placements import made_of
+from subclass_aot.wrapper import gather
 from subclass_aot.wrapper.kind import Wrapper
 from subclass_aot.wrapper.layout.field_map import CannotFollow, is_kept, rows_of
 from subclass_aot.wrapper.serve.each import each_handler
-
-_REFUSED = """FSDP2 cannot carry a {cls}.
-  why: {why}.
-  Instead: {instead}."""
-_OR_HOOKS = (
-    ", or make each field a parameter of its own, by subclass_aot.train_fields, or give {cls} both hooks, "
-    "fsdp_pre_all_gather and fsdp_post_all_gather, of its own"
-)
+from subclass_aot.wrapper.serve.errors import not_sharded
 
 
 class Mesh(Protocol):
@@ -90,6 +83,7 @@ class Gathering:
     is_packed: bool
 
 
+@gather.before.put
 def pre_all_gather(
     shard: Wrapper, mesh: Mesh, outer_size: Sequence[int], module: torch.nn.Module, precision: Precision
 ) -> tuple[tuple[torch.Tensor, ...], Gathering]:
@@ -110,7 +104,7 @@ def pre_all_gather(
     """
     size, ranks = tuple(outer_size), mesh.size()
     if tuple(shard.shape[1:]) != size[1:]:
-        raise refusal(shard, f"{list(size)} is cut into {list(shard.shape)}", "cut it along dim 0: `Shard(0)`")
+        raise not_sharded(shard, f"{list(size)} is cut into {list(shard.shape)}", "cut it along dim 0: `Shard(0)`")
     dtype = precision.param_dtype
     if dtype is not None and shard.dtype.is_floating_point:
         shard = shard.to(dtype)  # type: ignore[assignment]
@@ -123,7 +117,7 @@ def pre_all_gather(
         _check_shared(shard, leaf, is_even, module)
         if (leaf.rows * padded).denominator != 1 or not is_even and leaf.rows.denominator != 1:
             why = f"{padded} rows of each rank part those of {leaf.place}, which stand for {1 / leaf.rows} each"
-            raise refusal(shard, why, "give it as many rows that each rank has whole blocks")
+            raise not_sharded(shard, why, "give it as many rows that each rank has whole blocks")
     sent = [_padded(leaf.tensor, int(leaf.rows * padded)) for leaf in leaves if leaf.rows]
     sizes_and_dtypes = tuple((tuple(tensor.shape), tensor.dtype) for tensor in sent)
     is_packed = not is_even and any(each != (padded, *size[1:]) for each, _ in sizes_and_dtypes)
@@ -132,6 +126,7 @@ def pre_all_gather(
     return tuple(sent), Gathering(shard, size, sizes_and_dtypes, ranks, is_packed)
 
 
+@gather.after.put
 def post_all_gather(
     outputs: Sequence[torch.Tensor], gathering: Gathering, out: torch.Tensor | None = None
 ) -> tuple[Wrapper, tuple[torch.Tensor, ...]] | None:
@@ -181,7 +176,7 @@ def _leaves_of(wrapper: Any, rows: Fraction = Fraction(1), is_declared: bool = F
         try:
             mine = rows * (rows_of(wrapper, name) if rows else 1)
         except CannotFollow as error:
-            raise refusal(wrapper, str(error), "declare how, by views=") from None
+            raise not_sharded(wrapper, str(error), "declare how, by views=") from None
         declared = is_declared or is_kept(wrapper, name)
         if _torch.wrappers.is_traceable_wrapper_subclass(inner):
             found += _leaves_of(inner, mine, declared, f"{place}{name}.")
@@ -197,12 +192,12 @@ def _check_shared(shard: Wrapper, leaf: Leaf, is_even: bool, module: torch.nn.Mo
     what = f"all rows share {leaf.place}{list(leaf.tensor.shape)}"
     if not is_even:
         why = f"{what}, and the ranks do not have equally many rows: a padded shard has a shared field of its own"
-        raise refusal(shard, why, "give it a multiple of the ranks in rows")
+        raise not_sharded(shard, why, "give it a multiple of the ranks in rows")
     if not leaf.is_declared and _is_trained(shard, module):
         why = f"{what}, and after a step of an optimizer on its own rows each rank has another one"
         name = leaf.place.partition(".")[0]
         instead = f'keep one for each row, freeze the weight, or say views={{"{name}": "keep"}} if no write changes it'
-        raise refusal(shard, why, instead)
+        raise not_sharded(shard, why, instead)
 
 
 def _is_trained(shard: torch.Tensor, module: torch.nn.Module) -> bool:
@@ -262,19 +257,17 @@ def _whole(like: Any, rows: int | None, leaves: Iterator[torch.Tensor]) -> Any:
     made = made_of(like, inner, size)
     if tuple(made.shape) != size:
         why = f"with the rows of all ranks its `outer` has {list(made.shape)}, and {list(size)} was cut"
-        raise refusal(like, why, "have `outer` read its size from inner tensors, not from context")
+        raise not_sharded(like, why, "have `outer` read its size from inner tensors, not from context")
     return made
 
 
-def is_exchange_of_gradients(func: AnyOperator) -> TypeGuard[Operator]:
-    """Returns whether an operator is the one by which FSDP2 puts gradients into the dense tensor that is added up."""
-    return _torch.operators.is_overload(func) and func.namespace == "fsdp"
+def gradient_handler(cls: type[Wrapper], func: Operator) -> Callable[..., Any] | None:
+    """Returns what serves the operator by which FSDP2 puts gradients into the dense tensor that is added up.
 
-
-def gradient_handler(cls: type[Wrapper], func: Operator) -> Callable[..., Any]:
-    """Returns the handler for gradients of `cls`, with `fallback="each"`: they have one inner tensor, or are
-    refused.
+    Those of a class with `fallback="each"` have one inner tensor, or are refused; those of others are served as any.
     """
+    if cls.__wrapper_declaration__.fallback != "each":
+        return None
     handler = each_handler(cls, func)
 
     def refuse_several(tensors: Sequence[torch.Tensor], *args: object, **kwargs: object) -> Any:
@@ -285,14 +278,7 @@ def gradient_handler(cls: type[Wrapper], func: Operator) -> Callable[..., Any]:
                 instead = (
                     f'freeze the weight, give {cls.__name__} to_plain and fallback="plain", whose gradients are dense'
                 )
-                raise refusal(tensor, why, instead, may_have_hooks=False)
+                raise not_sharded(tensor, why, instead, may_have_hooks=False)
         return handler(tensors, *args, **kwargs)
 
     return refuse_several
-
-
-def refusal(wrapper: torch.Tensor, why: str, instead: str, may_have_hooks: bool = True) -> ShardingError:
-    """Returns the error for a class, with what to write."""
-    cls = type(wrapper).__name__
-    instead += _OR_HOOKS.format(cls=cls) if may_have_hooks else ""
-    return ShardingError(_REFUSED.format(cls=cls, why=why, instead=instead))

@@ -8,12 +8,12 @@ take in the result by `from_plain`. Into dense tensors goes what wrappers stand 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, TypeGuard
+from typing import Any
 
 import torch
 
 from subclass_aot import _torch
-from subclass_aot._torch.operators import AnyOperator, Operator
+from subclass_aot._torch.operators import Operator
 from subclass_aot.wrapper.declare.construct import inner_tensors
 from subclass_aot.wrapper.kind import Wrapper
 from subclass_aot.wrapper.layout.shared_fields import is_part
@@ -209,23 +209,18 @@ _WAITS = {"wait_tensor", "_wrap_tensor_autograd"}
 """What is done with a result of these, which some time later is there; that of wrappers is there at once."""
 
 
-def is_functional_move(func: AnyOperator) -> TypeGuard[Operator]:
-    """Returns whether an operator moves a tensor between ranks and gives a new one, as `DTensor` does it, or waits
-    for one.
-    """
-    if not _torch.operators.is_overload(func) or func.namespace != "_c10d_functional":
-        return False
-    return func.overloadpacket.__name__ in _FUNCTIONAL_MOVES | _WAITS
+def functional_handler(cls: type[Wrapper], func: Operator) -> Callable[..., Any] | None:
+    """Returns the collective `func`, which gives a new tensor, as `DTensor` does it, on every inner tensor.
 
-
-def functional_handler(cls: type[Wrapper], func: Operator) -> Callable[..., Any]:
-    """Returns the collective `func`, which gives a new tensor, on every inner tensor.
+    None for one that adds up, and for a class whose operators run on what wrappers stand for.
 
     Args:
         cls: The wrapper class.
-        func: One of `is_functional_move`.
+        func: An operator that moves a tensor between ranks and gives a new one, or waits for one.
     """
     name = func.overloadpacket.__name__
+    if name not in _FUNCTIONAL_MOVES | _WAITS or cls.__wrapper_declaration__.fallback == "plain":
+        return None
     wait = _torch.collectives.functional_collectives.wait_tensor
 
     def handler(wrapper: Wrapper, *args: Any, **kwargs: Any) -> Any:
@@ -240,8 +235,3 @@ def functional_handler(cls: type[Wrapper], func: Operator) -> Callable[..., Any]
         return rebuild(wrapper, tensors)
 
     return handler
-
-
-def is_collective(func: AnyOperator) -> TypeGuard[Operator]:
-    """Returns whether an operator is one on a process group that returns a handle to wait for."""
-    return _torch.operators.is_overload(func) and func.namespace == "c10d"

@@ -14,7 +14,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from subclass_aot import Int8Weight, TwoTensor, WrapperTensor
 from subclass_aot.errors import ShardingError
-from subclass_aot.wrapper import of_distributed, within_distributed
+from subclass_aot.ranks import of_distributed, within_distributed
 
 RANKS = 2
 

@@ -14,9 +14,9 @@ from torch import nn
 
 from subclass_aot import Int8Weight, Outer, QuantAwareWeight, TwoTensor, WrapperTensor
 from subclass_aot.errors import OperatorRuleError, ShardingError
+from subclass_aot.ranks.sharding import post_all_gather, pre_all_gather
 from subclass_aot.tensors import LoraWeight, Sparse24Weight
-from subclass_aot.wrapper.distributed.sharding import post_all_gather, pre_all_gather
-from tests import ranks
+from tests import on_ranks
 from tests.torches import TORCH
 from tests.wrapper.classes import Many, Scaled, everything
 from tests.wrapper.layout.test_field_map import Offsets
@@ -40,10 +40,10 @@ OTHERS = 106 if TORCH == (2, 11) else 110
 
 
 def test_two_ranks(tmp_path: Path) -> None:
-    for found in ranks.run(Path(__file__).with_name("sharded_ranks.py"), tmp_path):
+    for found in on_ranks.run(Path(__file__).with_name("sharded_ranks.py"), tmp_path):
         for name, text in REFUSALS.items():
             assert text in found.pop(name)
-        ranks.nothing_wrong(found)
+        on_ranks.nothing_wrong(found)
         assert len(found) == OTHERS
 
 

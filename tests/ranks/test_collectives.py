@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests import ranks
+from tests import on_ranks
 from tests.torches import TORCH
 
 REFUSALS = {
@@ -24,8 +24,8 @@ INTO_PARTS = 4 if TORCH == (2, 11) else 5
 
 
 def test_two_ranks(tmp_path: Path) -> None:
-    for found in ranks.run(Path(__file__).with_name("two_ranks.py"), tmp_path):
+    for found in on_ranks.run(Path(__file__).with_name("two_ranks.py"), tmp_path):
         for name, text in REFUSALS.items():
             assert text in found.pop(name)
-        ranks.nothing_wrong(found)
+        on_ranks.nothing_wrong(found)
         assert len(found) == 18 * 4 + 6 * 4 + 6 * 2 + 4 * 2 + INTO_PARTS * 4 * 2 + 1

@@ -1,1 +1,0 @@
-"""Wrappers on several devices: sharding, placements, collectives."""
