@@ -8,10 +8,10 @@ import functools
 import itertools
 import types
 import weakref
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, MutableSet, Sequence
 from contextlib import suppress
 from os import PathLike
-from typing import Any, Generic, Literal, ParamSpec, TypeVar
+from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar
 
 import optree
 import torch
@@ -32,16 +32,14 @@ from subclass_aot.guards import (
 from subclass_aot.logs import log_code
 from subclass_aot.methods import attributes_of_module, bound, compiled_inside, name_of, repr_of
 from subclass_aot.options import Decompositions, Options, compile_graphs
-from subclass_aot.restore import NoFunction, Restored
 from subclass_aot.runtime import (
     OtherValue,
     PartitionFn,
     ValueHistory,
 )
-from subclass_aot.saved import SavedFile, write_file
 from subclass_aot.signature import JointSignature
 from subclass_aot.sizes import DynamicPolicy, DynamicSizes
-from subclass_aot.specializations import Specialization, Specializations, kind_of
+from subclass_aot.specializations import Specialization, Specializations, explain, kind_of, write_file
 from subclass_aot.stages import Stages, noted_stages, text_of
 from subclass_aot.tables import Gradients
 from subclass_aot.trace import (
@@ -169,6 +167,19 @@ _COMPARED = 4
 
 _Call = tuple[tuple[Any, ...], dict[str, Any], list[Any] | None, optree.PyTreeSpec | None, Modes]
 """What the function reads of the arguments of a call, the same flattened, where that is wanted, and modes of torch."""
+
+
+class Held(Protocol):
+    """The contents of a file for one compiled function: see `restore.py`."""
+
+    missed: list[str]
+
+    def fitting(
+        self, call: tuple[Any, ...], together: MutableSet[StaticInputCache], known: Collection[Specialization]
+    ) -> Specialization | None:
+        """Returns what the file has for a call; None if it has nothing, and there is a function to trace."""
+
+
 _Tried = dict[Specialization, OtherValue]
 
 
@@ -196,7 +207,7 @@ class CompiledFunction(Generic[_P, _R]):
         self._changing = ChangingNumbers()
         self._used: UsedArguments | None = None  # what the function reads of its arguments, if not all of them
         self._is_used_known = False
-        self._restored: Restored | None = None  # what a file has, if it comes from one
+        self._restored: Held | None = None  # what a file has, if it comes from one
         self._with_grad = Gradients.NONE  # of which inputs the function was seen to read or change the `.grad`
         functools.update_wrapper(self, fn, updated=())
         if isinstance(fn, torch.nn.Module):
@@ -356,6 +367,16 @@ class CompiledFunction(Generic[_P, _R]):
             return "# Nothing was compiled yet: the first call compiles."
         return "\n\n".join(latest.entry.sources.values()) + "\n"
 
+    def _go_on_with(self, held: Held, used: UsedArguments | None, is_used_known: bool) -> None:
+        """Has calls that nothing compiled fits look into a file before they are traced.
+
+        Args:
+            held: What the file has.
+            used: What the function reads of its arguments, if not all of them.
+            is_used_known: Whether that is known.
+        """
+        self._restored, self._used, self._is_used_known = held, used, is_used_known
+
     def save(self, path: str | PathLike[str]) -> None:
         """Writes what was compiled by now into a file, from which `load` goes on in another process without a trace.
 
@@ -372,8 +393,6 @@ class CompiledFunction(Generic[_P, _R]):
 
     def explain(self) -> str:
         """Returns what was compiled, for whom and why: signatures, leaves, graphs, writes, recompiles."""
-        from subclass_aot.explain import explain
-
         return explain(self.fn, [*self._specializations], self._was_transformed)
 
     def stages(self, /, *args: _P.args, **kwargs: _P.kwargs) -> Stages:
@@ -645,18 +664,3 @@ def _get_uncompiled(compiled: Any, instance: object, owner: type | None = None) 
 def _uncompiled(backend: Backend) -> Backend:
     """Returns a backend that is handed the same graphs, and compiles nothing."""
     return dataclasses.replace(backend, compile=BACKENDS["eager"].compile, chooses_strides=False, artifacts=None)
-
-
-def restored(file: SavedFile, fn: Callable[..., Any] | None, options: Options) -> CompiledFunction[..., Any]:
-    """Returns a compiled function that queries a file before it traces.
-
-    Args:
-        file: The file.
-        fn: The function; None where nothing can be traced.
-        options: What to compile with.
-    """
-    made: CompiledFunction[..., Any] = CompiledFunction(NoFunction if fn is None else fn, options)
-    made._restored = Restored(file, fn, options)
-    made._used = file.used_by(fn)
-    made._is_used_known = fn is None or made._used is not None
-    return made

@@ -7,6 +7,7 @@ from typing import assert_never
 
 from torch import fx
 
+from subclass_aot import specializations as compiled
 from subclass_aot.descriptors import PlainOutput
 from subclass_aot.flatten import ValueMeta
 from subclass_aot.meta import Spec
@@ -29,6 +30,7 @@ not compiled: calls inside a transform (torch.func.grad, vmap, jvp, ..., forward
   for speed, compile the transformed function, as in aot_compile(torch.func.grad(fn))"""
 
 
+@compiled.explain.put
 def explain(fn: Callable[..., object], specializations: Sequence[Specialization], was_transformed: bool = False) -> str:
     """Says everything worth knowing of what was compiled for `fn`, one section for each signature."""
     name = getattr(fn, "__name__", type(fn).__name__)

@@ -25,10 +25,10 @@ from subclass_aot.flatten import PlainTensorMeta
 from subclass_aot.graph import name_of_drawn
 from subclass_aot.outputs import SameAsInput, Value, ViewOfInput
 from subclass_aot.passes import copied_graph, take_any_strides
-from subclass_aot.products import WRITTEN_OUT
 from subclass_aot.runtime import write_dense_program
 from subclass_aot.signature import JointSignature
 from subclass_aot.specializations import Specialization
+from subclass_aot.written_out import WRITTEN_OUT
 
 _WHY = """{name} cannot be exported: {what}
   Why:     {why}

@@ -65,7 +65,7 @@ def load_compiled(
     if trust is not True:
         raise CompiledFileError(fspath(path), "", _NOT_TRUSTED)
 
-    from subclass_aot.compile import restored
+    from subclass_aot.restore import restored
     from subclass_aot.saved import read_file
 
     file = read_file(path)

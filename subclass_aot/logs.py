@@ -11,7 +11,7 @@ goes for what `tlparse` reads.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 from torch import fx
@@ -21,6 +21,9 @@ from subclass_aot import _torch
 _log = logging.getLogger(__name__)
 
 _Kind = Literal["joint", "forward", "backward", "inference"]
+
+announced_to: list[Callable[[str], object]] = []
+"""Called with what is being compiled, and with "" when it is done."""
 
 
 def log_graph(kind: _Kind, graph: fx.GraphModule, name: str) -> None:

@@ -17,9 +17,7 @@ from subclass_aot._stack import user_line
 from subclass_aot.call import Arguments, RecordedCall
 from subclass_aot.compilers import BACKENDS, Artifacts, Backend, BoxedFunction, Compiler, compiled, resolve
 from subclass_aot.errors import SubclassAotError
-from subclass_aot.logs import log_graph
-from subclass_aot.products import WRITTEN_OUT
-from subclass_aot.progress import is_shown, tell
+from subclass_aot.logs import announced_to, log_graph
 from subclass_aot.runtime import (
     CompiledGraphs,
     DoubleBackward,
@@ -33,6 +31,7 @@ from subclass_aot.runtime import (
 )
 from subclass_aot.signature import JointSignature
 from subclass_aot.trace import JointTrace
+from subclass_aot.written_out import WRITTEN_OUT
 
 Decompositions = Mapping[Any, Callable[..., Any]] | Callable[[], Mapping[Any, Callable[..., Any]]]
 """Operators to functions that replace them, or a function that gives such a table, as AOTAutograd takes it."""
@@ -225,10 +224,12 @@ def _compile_backward(backend: Backend, graphs: Graphs, name: str, graph: fx.Gra
 @contextmanager
 def _told(backend: Backend, graph: fx.GraphModule, name: str, kind: str) -> Iterator[None]:
     """Shows what is compiled while the block runs, to who asked for it. `"eager"` takes no time."""
-    if backend.one_by_one or not is_shown():
+    if backend.one_by_one or not announced_to:
         yield
         return
     count = sum(node.op == "call_function" for node in graph.graph.nodes)
-    tell(f"{name}: compiles the {kind} graph of {count} operators")
+    for announce in announced_to:
+        announce(f"{name}: compiles the {kind} graph of {count} operators")
     yield
-    tell("")
+    for announce in announced_to:
+        announce("")

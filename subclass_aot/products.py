@@ -17,6 +17,7 @@ import torch
 from subclass_aot import _torch, hooks
 from subclass_aot._torch.operators import Operator
 from subclass_aot.meta import MetaTensor
+from subclass_aot.written_out import WRITTEN_OUT
 
 
 def int8_mm(x: torch.Tensor, codes: torch.Tensor, scale: torch.Tensor) -> Any:
@@ -44,10 +45,6 @@ def fastest(func: object) -> Any:
 
 
 _FASTER: dict[object, Any] = {_torch.quantized.int8_mm: _torch.quantized.own_int8_mm}
-
-
-WRITTEN_OUT: dict[Any, Callable[..., Any]] = {}
-"""By operators of this library, what they compute, in operators of torch."""
 
 
 def writes_out(op: Operator) -> Callable[[Callable[..., torch.Tensor]], Callable[..., torch.Tensor]]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
+from subclass_aot.logs import announced_to
 from subclass_aot.put_back import PutBack
 
 _ASKED = os.environ.get("SUBCLASS_AOT_PROGRESS", "")
@@ -52,3 +53,6 @@ def tell(what: str) -> None:
         print(f"\r\033[K{what}", end="", file=sys.stderr, flush=True)
     elif _shown and what:
         print(what, file=sys.stderr, flush=True)
+
+
+announced_to.append(tell)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, MutableSet
 from typing import Any, NoReturn
 
 from subclass_aot.call import Arguments
+from subclass_aot.compile import CompiledFunction
 from subclass_aot.errors import CompiledFileError, SubclassAotError
 from subclass_aot.facts import Scope, difference, facts_of
 from subclass_aot.guards import MISS, StaticInputCache
@@ -126,3 +127,17 @@ class Restored:
 
 def _no_trace(tangents: object, present: object = ()) -> NoReturn:
     raise NotImplementedError(NO_TRACE)
+
+
+def restored(file: SavedFile, fn: Callable[..., Any] | None, options: Options) -> CompiledFunction[..., Any]:
+    """Returns a compiled function that queries a file before it traces.
+
+    Args:
+        file: The file.
+        fn: The function; None where nothing can be traced.
+        options: What to compile with.
+    """
+    made: CompiledFunction[..., Any] = CompiledFunction(NoFunction if fn is None else fn, options)
+    used = file.used_by(fn)
+    made._go_on_with(Restored(file, fn, options), used, fn is None or used is not None)
+    return made

@@ -1,15 +1,25 @@
 """Which satellite defines what the layers below use: it is imported at the first use. See `later.py`."""
 
-from subclass_aot.compilers import BACKENDS, of_callable
-from subclass_aot.wrapper import SERVED, gather
+import os
+
+from subclass_aot.later import promises
 
 _BACKENDS, _RANKS = "subclass_aot.backends", "subclass_aot.ranks"
 
-for _name in ("eager", "inductor"):
-    BACKENDS.promise(_name, _BACKENDS)
-of_callable.promise(_BACKENDS)
+promises.update(
+    {
+        "compiler eager": _BACKENDS,
+        "compiler inductor": _BACKENDS,
+        "of_callable": _BACKENDS,
+        "namespace c10d": _RANKS,
+        "namespace _c10d_functional": _RANKS,
+        "namespace fsdp": _RANKS,
+        "pre_all_gather": _RANKS,
+        "post_all_gather": _RANKS,
+        "explain": "subclass_aot.explain",
+        "write_file": "subclass_aot.saved",
+    }
+)
 
-for _namespace in ("c10d", "_c10d_functional", "fsdp"):
-    SERVED.promise(_namespace, _RANKS)
-gather.before.promise(_RANKS)
-gather.after.promise(_RANKS)
+if os.environ.get("SUBCLASS_AOT_PROGRESS") == "1":
+    import subclass_aot.progress  # noqa: F401  # who shows what is compiled

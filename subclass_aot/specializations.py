@@ -21,8 +21,15 @@ from subclass_aot import _torch
 from subclass_aot.call import Arguments
 from subclass_aot.facts import Facts, Scope, facts_of, global_state
 from subclass_aot.guards import GuardOptions, StaticInputCache
+from subclass_aot.later import Later
 from subclass_aot.runtime import CompiledGraphs, Entry, Graphs, make_entry
 from subclass_aot.signature import JointSignature
+
+explain: Later[..., str] = Later("explain")
+"""Says in words what was compiled of a function."""
+
+write_file: Later[..., None] = Later("write_file")
+"""Writes what was compiled of a function into a file."""
 
 _FEW = 4
 """Up to how many signatures it is as fast to try them all."""

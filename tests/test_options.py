@@ -13,7 +13,7 @@ from torch import fx
 from subclass_aot import SubclassAotError, aot_compile
 from subclass_aot.compilers import BACKENDS
 from subclass_aot.options import Options
-from subclass_aot.products import WRITTEN_OUT
+from subclass_aot.written_out import WRITTEN_OUT
 
 
 def test_the_options_are_those_of_aot_compile() -> None:

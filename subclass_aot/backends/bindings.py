@@ -12,8 +12,9 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
-from subclass_aot.products import WRITTEN_OUT, fastest
+from subclass_aot.products import fastest
 from subclass_aot.symbols import Number
+from subclass_aot.written_out import WRITTEN_OUT
 
 _aten = torch.ops.aten
 

@@ -70,7 +70,7 @@ class Backend:
     one_by_one: bool = False
 
 
-BACKENDS: Registry[Backend] = Registry()
+BACKENDS: Registry[Backend] = Registry("compiler")
 """Compilers by name."""
 
 of_callable: Later[[Compiler, fx.GraphModule, list[Any], bool], BoxedFunction] = Later("of_callable")

@@ -32,8 +32,8 @@ from subclass_aot.graph.symint_nodes import SymintNodes
 from subclass_aot.graph.tape import Phase, Tape
 from subclass_aot.meta import MetaTensor, Spec, Storage, new_leaf, other_threads
 from subclass_aot.operators import Effects, effects_of
-from subclass_aot.products import WRITTEN_OUT
 from subclass_aot.symbols import current_symbols, is_symbolic
+from subclass_aot.written_out import WRITTEN_OUT
 
 
 class _Gradient:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from subclass_aot import specializations as compiled
 from subclass_aot._stack import pass_on_interruption
 from subclass_aot.errors import CompiledFileError
 from subclass_aot.facts import source_of
@@ -146,6 +147,7 @@ def versions() -> dict[str, str]:
     return {"library": __version__, "torch": torch.__version__, "python": platform.python_version()}
 
 
+@compiled.write_file.put
 def write_file(
     path: str | PathLike[str],
     fn: Callable[..., Any],

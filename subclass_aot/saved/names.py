@@ -15,8 +15,8 @@ from subclass_aot import _torch
 from subclass_aot._stack import pass_on_interruption
 from subclass_aot.graph import drawn_named, lstm, name_of_drawn
 from subclass_aot.named import full_name, named
-from subclass_aot.products import WRITTEN_OUT
 from subclass_aot.refused import Refused
+from subclass_aot.written_out import WRITTEN_OUT
 
 _LOCAL = "{name} is defined inside a function, so that no other process finds it. Define it in a module"
 _MOVED = "{name} is not what its module has by that name"

@@ -20,7 +20,7 @@ Maker = Callable[[type[Wrapper], Operator], Callable[..., Any] | None]
 are.
 """
 
-SERVED: Registry[Maker] = Registry()
+SERVED: Registry[Maker] = Registry("namespace")
 """By the namespace of operators."""
 
 
