@@ -1,4 +1,4 @@
-"""Which satellite defines what the layers below use: it is imported at the first use. See `later.py`."""
+"""Which subject or satellite defines what the layers below use: it is imported at the first use. See `later.py`."""
 
 import os
 
@@ -11,6 +11,7 @@ promises.update(
         "compiler eager": _BACKENDS,
         "compiler inductor": _BACKENDS,
         "of_callable": _BACKENDS,
+        "structure torch.nested._internal.nested_tensor.NestedTensor": "subclass_aot.subjects.jagged",
         "namespace c10d": _RANKS,
         "namespace _c10d_functional": _RANKS,
         "namespace fsdp": _RANKS,

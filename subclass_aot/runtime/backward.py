@@ -234,6 +234,8 @@ class _Writer:
             cls, dense = source.const(meta.cls, meta.cls.__name__), source.const(torch.Tensor, "Tensor")
             wrong = [f"type({name}) is not {cls}"]
             for a, spec in zip(meta.attrs, specs, strict=False):  # sizes and strides of the wrapper may follow
+                if spec is None:  # a part of the structure, which is that of the result, whatever came
+                    continue
                 size, dtype = self.symints.all(spec.size), source.const(spec.dtype, "dtype")
                 wrong.append(f"type({name}.{a}) is not {dense}")
                 wrong.append(f"{name}.{a}.size() != {size} or {name}.{a}.dtype is not {dtype}")

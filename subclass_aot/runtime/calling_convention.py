@@ -15,10 +15,10 @@ from subclass_aot.compilers import BoxedFunction
 from subclass_aot.descriptors import Number, OutputDescriptor
 from subclass_aot.errors import CompilerResultError
 from subclass_aot.flatten import PlainTensorMeta, SubclassCreationMeta
-from subclass_aot.jagged import structure_slots
 from subclass_aot.outputs import ComputedSymints, InputLeaf, Value
 from subclass_aot.runtime.graphs import Graphs
 from subclass_aot.signature import JointSignature, MadeLeaf
+from subclass_aot.structures import structure_slots
 from subclass_aot.symbols import is_symbolic, lasting_key_of
 
 _WRONG_COUNT = """The function that the {which} compiler returned gave {got} outputs; its graph has {expected}.

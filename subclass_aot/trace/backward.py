@@ -16,11 +16,11 @@ from subclass_aot.descriptors import Descriptor, OutputDescriptor
 from subclass_aot.errors import TraceError
 from subclass_aot.flatten import FlattenPlan
 from subclass_aot.graph import REPLACED, Recorder, messages
-from subclass_aot.jagged import with_structure_of
 from subclass_aot.meta import MetaTensor, Replaced
 from subclass_aot.outcome import OlderObjects
 from subclass_aot.outputs import InputLeaf, Value
 from subclass_aot.signature import Part, TangentSpec
+from subclass_aot.structures import structure_of
 from subclass_aot.trace.autograd_graph import gradients_of, running_code
 from subclass_aot.trace.backward_outcome import CodeThatRuns, Put, read_put
 from subclass_aot.trace.forward import Forward
@@ -198,8 +198,9 @@ def _value(
     nodes: dict[OutputDescriptor, fx.Node],
 ) -> Value:
     """Returns how the gradient of `target` is made of what backward computes, whose nodes it adds to `nodes`."""
-    if _torch.wrappers.is_jagged(type(gradient)):
-        gradient = with_structure_of(target, gradient)
+    shared = structure_of(type(gradient))
+    if shared is not None:
+        gradient = shared.gradient_like(target, gradient)
     refuse_without_memory(gradient, str(desc))
     structure = _structure_of(target, inputs)
     plan, leaves = FlattenPlan.read([gradient], where=str(desc))
@@ -230,7 +231,7 @@ def _described(
 
 
 def _structure_of(target: torch.Tensor, inputs: TracedInputs) -> dict[Any, int]:
-    """Returns flat slots that hold the structure of a jagged tensor: its own if it is an input, else any."""
+    """Returns flat slots that hold the structure of a tensor: its own if it is an input, else any."""
     plan = inputs.plan
     if not plan.structure:
         return {}

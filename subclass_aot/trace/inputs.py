@@ -34,11 +34,11 @@ from subclass_aot.flatten import (
     ValueMeta,
 )
 from subclass_aot.graph import GRADIENT, Recorder, messages
-from subclass_aot.jagged import structure_slots
 from subclass_aot.meta import MetaTensor, SparseGradient, Spec, Storage, new_leaf
 from subclass_aot.outputs import Value
 from subclass_aot.signature import Input
 from subclass_aot.sizes import DynamicSizes, GivenSizes, plan_of_fakes, symbolic_fakes
+from subclass_aot.structures import structure_slots, structures_in
 from subclass_aot.symbols import SizesMustBeKnown, Symbols, is_symbolic
 from subclass_aot.trace.input_views import TracedViews
 from subclass_aot.trace.outputs import part_of
@@ -291,10 +291,8 @@ def trace_inputs(plan: InputPlan, user: UserInputs, recorder: Recorder, inferenc
     wrap = _wrap_of(plan)
     autograd_leaves = list(wrap(leaves))
     _hold(plan, leaves, autograd_leaves)
-    for outer in {plan.index_map.slots[slot].outer for slot in plan.structure}:
-        jagged = autograd_leaves[outer]
-        values, offsets = _torch.wrappers.parts_of_jagged(jagged)
-        offsets.total = values.shape[_torch.wrappers.ragged_dim_of(jagged) - 1]
+    for outer, structure in structures_in(plan.flatten.metas).items() if plan.structure else ():
+        structure.on_traced(autograd_leaves[outer])
     lost = [_inside(autograd_leaves[outer], keys).requires_grad_() for outer, keys, _ in plan.inner_requires_grad]
     for outer, *_ in plan.inner_requires_grad:  # whose constructor may give it what the inner ones have
         autograd_leaves[outer].requires_grad_(user.arguments.values[outer].requires_grad)

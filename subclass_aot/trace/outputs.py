@@ -16,7 +16,6 @@ from subclass_aot.descriptors import Inner, InnerSize, InnerStride, Intermediate
 from subclass_aot.errors import MutationError, TraceError
 from subclass_aot.flatten import FlattenPlan, PlainTensorMeta, Slot
 from subclass_aot.graph import Recorder, messages
-from subclass_aot.jagged import structure_slots
 from subclass_aot.meta import MetaTensor, Spec, Storage, new_leaf
 from subclass_aot.outputs import (
     AliasOfLeaf,
@@ -30,6 +29,7 @@ from subclass_aot.outputs import (
     ViewOfBase,
     ViewOfInput,
 )
+from subclass_aot.structures import structure_slots
 from subclass_aot.symbols import Number, SizesMustBeKnown, is_symbolic, lasting_key_of
 from subclass_aot.trace.autograd_graph import has_history, is_invalidated, is_only_viewed, leaf_behind
 from subclass_aot.trace.shared_views import SharedView, replay_of, shared_views

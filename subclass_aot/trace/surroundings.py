@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 
 from subclass_aot import _torch
 from subclass_aot._stack import is_raised_by_user, user_line_of
 from subclass_aot.call import reads_are_refused
 from subclass_aot.errors import MutationError, SubclassAotError
 from subclass_aot.graph import Recorder, messages
-from subclass_aot.jagged import JaggedAttention
+from subclass_aot.structures import structures_in
 from subclass_aot.symbols import unbacked_sizes
 from subclass_aot.trace.autograd_graph import without_saved_tensor_hooks
 from subclass_aot.trace.composites import COMPOSITES
@@ -71,7 +71,7 @@ def _surroundings(plan: InputPlan, recorder: Recorder) -> Iterator[None]:
     annotations = recorder.listeners.annotations
     looks = recorder.listeners.looks  # without them there is no call whose numbers could be read
     with (
-        JaggedAttention() if plan.structure else _NOTHING,
+        _structures(plan) if plan.structure else _NOTHING,
         _torch.stand_ins.stand_ins(),
         _torch.dynamo.without_dynamo(),
         _NOTHING if looks is None else _torch.optimizers.steps_as_in_eager_mode(),
@@ -81,6 +81,16 @@ def _surroundings(plan: InputPlan, recorder: Recorder) -> Iterator[None]:
         reads_are_refused(),
         without_saved_tensor_hooks(),
     ):
+        yield
+
+
+@contextmanager
+def _structures(plan: InputPlan) -> Iterator[None]:
+    """Runs the block in what classes ask for whose tensors share a structure."""
+    kinds = {type(structure): structure for structure in structures_in(plan.flatten.metas).values()}
+    with ExitStack() as stack:
+        for structure in kinds.values():
+            stack.enter_context(structure.around())
         yield
 
 

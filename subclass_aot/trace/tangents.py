@@ -11,9 +11,9 @@ import torch
 from subclass_aot.descriptors import OutputDescriptor, Tangent
 from subclass_aot.flatten import FlattenPlan
 from subclass_aot.graph import Recorder
-from subclass_aot.jagged import structure_of
 from subclass_aot.meta import MetaTensor, Spec
 from subclass_aot.signature import TangentSpec
+from subclass_aot.structures import structure_in
 from subclass_aot.trace.outputs import packed_tangent, part_of, spec_of_tangent
 from subclass_aot.wrapper import plain_tangent
 
@@ -56,7 +56,7 @@ class Tangents:
                 for end, (_, kind) in zip(kept, sorted(kinds.items()), strict=True)
             ]
         plan, leaves = FlattenPlan.read(like, where="tangents")
-        given = structure_of(plan, kept)
+        given = structure_in(plan, kept)
         specs = tuple(None if i in given else _spec(x) for i, x in enumerate(leaves))
         return Tangents(descs, kept, plan, specs, given)
 

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
-from subclass_aot.jagged import with_known_structure
 from subclass_aot.meta import MetaTensor, new_leaf
+from subclass_aot.structures import with_known_structure
 from subclass_aot.symbols import is_symbolic, lasting_key_of, unbacked_sizes
 from subclass_aot.views import Chain, JaggedStep, RaggedSize, Step, SymintAt
 

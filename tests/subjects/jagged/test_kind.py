@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import torch
 
 from subclass_aot import TwoTensor
 from subclass_aot.flatten import FlattenPlan
-from subclass_aot.jagged import JaggedAttention, structure_of, structure_slots, with_structure_of
+from subclass_aot.structures import structure_in, structure_of, structure_slots
 
 
 def jagged(*lengths: int, shape: tuple[int, ...] = (4,)) -> Any:
@@ -21,7 +20,7 @@ def test_the_structure_is_all_but_the_elements() -> None:
     plan = FlattenPlan.of(values)
     leaves = plan.unwrap(values)
     slots = structure_slots(plan.metas, plan.index_map)
-    structure = structure_of(plan, values)
+    structure = structure_in(plan, values)
     assert list(structure) == list(slots) and all(structure[slot] is leaves[slot] for slot in slots)
     found = [id(leaves[slot]) for slot in slots]
     assert {id(values[1].offsets()), id(values[3].offsets())} <= set(found)
@@ -32,17 +31,8 @@ def test_a_gradient_has_the_very_structure_of_its_result() -> None:
     """The oracle is torch: tensors of one structure have one shape, and can be added."""
     like, gradient = jagged(2, 3), jagged(2, 3)
     assert gradient.shape != like.shape
-    made: Any = with_structure_of(like, gradient)
+    structure = structure_of(type(like))
+    assert structure is not None
+    made: Any = structure.gradient_like(like, gradient)
     assert made.shape == like.shape and made.offsets() is like.offsets()
     torch.testing.assert_close((made + like).values(), gradient.values() + like.values())
-
-
-@pytest.mark.parametrize("scale", [None, 0.3])
-def test_attention_of_padded_tensors_is_attention_of_each_row(scale: float | None) -> None:
-    q, k = (jagged(*lengths, shape=(2, 4)).transpose(1, 2) for lengths in ((2, 3), (4, 1)))
-    attention = torch.nn.functional.scaled_dot_product_attention
-    with JaggedAttention():
-        found = attention(q, k, k, scale=scale)
-    rows = [attention(a[None], b[None], b[None], scale=scale)[0] for a, b in zip(q.unbind(), k.unbind(), strict=True)]
-    for row, expected in zip(found.unbind(), rows, strict=True):
-        torch.testing.assert_close(row, expected)

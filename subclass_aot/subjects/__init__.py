@@ -1,0 +1,1 @@
+"""What only some programs need: one folder for each subject, which the stages know by a protocol and not by name."""
