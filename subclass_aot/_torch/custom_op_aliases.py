@@ -29,7 +29,14 @@ def returns_new_tensors(func: object) -> bool:
 
 def is_checked() -> bool:
     """Returns whether torch's setting has the first run of a graph checked. A torch without the setting checks."""
-    return bool(getattr(torch._functorch.config, "check_custom_op_aliasing", True))
+    return bool(_setting("check_custom_op_aliasing", True))
+
+
+def _setting(name: str, otherwise: bool) -> Any:
+    """Returns a setting of torch; torch does not import the module that has it before it compiles."""
+    from torch._functorch import config
+
+    return getattr(config, name, otherwise)
 
 
 class AliasCheck(DispatchMode):
@@ -57,7 +64,7 @@ class AliasCheck(DispatchMode):
             try:
                 torch._library.utils._c_check_aliasing_constraint(func.name(), args, kwargs or {}, result)
             except RuntimeError as error:
-                if getattr(torch._functorch.config, "error_on_custom_op_aliasing", False):
+                if _setting("error_on_custom_op_aliasing", False):
                     raise
                 self.found.append(
                     f"{error} This is deprecated and will become an error in a future version of PyTorch."

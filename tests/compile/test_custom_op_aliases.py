@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -133,3 +135,23 @@ def test_which_are_compared() -> None:
     assert returns_new_tensors(VIEW.default) and returns_new_tensors(NEW.default)
     for func in (DECLARED.default, torch.ops.aten.mul.Tensor, torch.cond, max):
         assert not returns_new_tensors(func)
+
+
+_IN_A_NEW_PROCESS = """
+import sys
+import torch
+import subclass_aot as sa
+
+@torch.library.custom_op("new_process::double", mutates_args=())
+def double(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+double.register_fake(torch.empty_like)
+assert "torch._functorch.config" not in sys.modules
+assert sa.aot_compile(torch.ops.new_process.double)(torch.ones(2)).tolist() == [2.0, 2.0]
+"""
+
+
+def test_the_first_program_of_a_process_may_have_one() -> None:
+    """Torch has not imported the module of the setting by then."""
+    subprocess.run([sys.executable, "-c", _IN_A_NEW_PROCESS], check=True)
