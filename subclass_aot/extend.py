@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from subclass_aot._torch.operators import Operator
 from subclass_aot.compilers import BACKENDS
 from subclass_aot.compilers import Artifacts as Artifacts
 from subclass_aot.compilers import Backend as Backend
@@ -92,7 +93,7 @@ def register_structure(cls: type[torch.Tensor], structure: Structure) -> None:
     STRUCTURES[f"{cls.__module__}.{cls.__qualname__}"] = structure
 
 
-def register_whole(operator: Any, written_out: Callable[..., Any]) -> None:
+def register_whole(operator: Operator, written_out: Callable[..., Any]) -> None:
     """Has an operator stay whole in graphs for compilers that take it so, and be written out for all others.
 
     Args:

@@ -5,12 +5,16 @@ import os
 from subclass_aot.later import promises
 
 _BACKENDS, _RANKS = "subclass_aot.backends", "subclass_aot.ranks"
+_NUMBERS = "subclass_aot.subjects.numbers"
 
 promises.update(
     {
         "compiler eager": _BACKENDS,
         "compiler inductor": _BACKENDS,
         "of_callable": _BACKENDS,
+        "numbers.attempt": _NUMBERS,
+        "numbers.program": _NUMBERS,
+        "numbers.were_met": _NUMBERS,
         "structure torch.nested._internal.nested_tensor.NestedTensor": "subclass_aot.subjects.jagged",
         "namespace c10d": _RANKS,
         "namespace _c10d_functional": _RANKS,

@@ -67,7 +67,7 @@ TRICKS: Final = (
     ),
     Trick(
         "SymInt",
-        ("trace/text.py", "trace/number_classes.py"),
+        ("subjects/numbers/text.py", "subjects/numbers/classes.py"),
         "gives symbolic numbers other `str`, `hash` and `__class__` in a trace: texts and branches are eager mode's",
     ),
     Trick(
@@ -77,12 +77,12 @@ TRICKS: Final = (
     ),
     Trick(
         "math",
-        ("trace/number_functions.py",),
+        ("subjects/numbers/functions.py",),
         "replaces `math.sqrt` and `math.log2` in a trace, and gives symbols `divmod`: one compilation serves all sizes",
     ),
     Trick(
         "calls of int",
-        ("trace/number_calls.py",),
+        ("subjects/numbers/calls.py",),
         "gives functions that call `int`, `float` or `range` on a size other code in a trace, which takes symbols",
         "such a number is read, and each is compiled for",
     ),
@@ -94,7 +94,7 @@ TRICKS: Final = (
     ),
     Trick(
         "numbers",
-        ("trace/number_methods.py", "trace/number_domains.py"),
+        ("subjects/numbers/methods.py", "subjects/numbers/domains.py"),
         "gives symbols `__array__`, another `==`, `round` and `float`, and `json` its encoder in Python, in a trace: "
         "numpy, enums and texts of json get the numbers",
     ),

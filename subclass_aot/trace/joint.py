@@ -31,6 +31,7 @@ from subclass_aot.signature import Assumptions, Dims, JointSignature
 from subclass_aot.sizes import fake_with_sizes
 from subclass_aot.stages import note_stage
 from subclass_aot.symbols import is_symbolic, plain
+from subclass_aot.trace import numbers as symbolic
 from subclass_aot.trace.attempt import Attempt
 from subclass_aot.trace.backward import Backward, run_backward
 from subclass_aot.trace.beginnings import beginnings
@@ -39,7 +40,6 @@ from subclass_aot.trace.handlers import traced_until_the_end
 from subclass_aot.trace.inputs import TracedInputs, UserInputs, plan_inputs, trace_inputs
 from subclass_aot.trace.made_leaves import described
 from subclass_aot.trace.mutations import requires_grad_mutations, retaining_inputs, with_backward
-from subclass_aot.trace.number_calls import were_met
 from subclass_aot.trace.settings import settings_noted
 from subclass_aot.trace.surroundings import recording, with_symbols
 from subclass_aot.trace.tangents import Tangents
@@ -187,7 +187,7 @@ def _record(
         values.start(given, recorder.listeners.random_numbers.start)
     with user.arguments.replaced(inputs.seen, stand_ins=True, in_this_thread=True) as call:
         forward = run_forward(fn, call, inputs, user, recorder, older)
-        if plan.symbols is not None and attempt.options.searched < _SEARCHES and were_met():
+        if plan.symbols is not None and attempt.options.searched < _SEARCHES and symbolic.were_met():
             raise Retrace(searched=attempt.options.searched + 1)  # see Note [Calls of classes of numbers]
         # May run lines of `fn` again.
         backward = run_backward(inputs, forward, forward.tangents, recorder, older, attempt.parts)

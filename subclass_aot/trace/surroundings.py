@@ -12,15 +12,10 @@ from subclass_aot.errors import MutationError, SubclassAotError
 from subclass_aot.graph import Recorder, messages
 from subclass_aot.structures import structures_in
 from subclass_aot.symbols import unbacked_sizes
+from subclass_aot.trace import numbers
 from subclass_aot.trace.autograd_graph import without_saved_tensor_hooks
 from subclass_aot.trace.composites import COMPOSITES
 from subclass_aot.trace.inputs import InputPlan
-from subclass_aot.trace.number_calls import calls_give_symbols
-from subclass_aot.trace.number_classes import classes_are_those_of_numbers
-from subclass_aot.trace.number_domains import operators_have_values
-from subclass_aot.trace.number_functions import functions_take_symbols
-from subclass_aot.trace.number_methods import methods_are_those_of_numbers
-from subclass_aot.trace.text import numbers_are_written_out
 
 
 @contextmanager
@@ -77,7 +72,7 @@ def _surroundings(plan: InputPlan, recorder: Recorder) -> Iterator[None]:
         _NOTHING if looks is None else _torch.optimizers.steps_as_in_eager_mode(),
         annotations.of_modules() if annotations.of_any_module else _NOTHING,
         with_symbols(plan),
-        _NOTHING if plan.symbols is None else _numbers_are_symbols(looks is not None),
+        _NOTHING if plan.symbols is None else numbers.program(looks is not None),
         reads_are_refused(),
         without_saved_tensor_hooks(),
     ):
@@ -91,26 +86,6 @@ def _structures(plan: InputPlan) -> Iterator[None]:
     with ExitStack() as stack:
         for structure in kinds.values():
             stack.enter_context(structure.around())
-        yield
-
-
-@contextmanager
-def _numbers_are_symbols(reads: bool) -> Iterator[None]:
-    """Runs the block so that functions of Python's and classes of numbers take symbolic numbers.
-
-    Args:
-        reads: Whether there is a call whose numbers can be read.
-    """
-    with (
-        numbers_are_written_out(),
-        functions_take_symbols(),
-        _torch.exact_floats.sums_and_products_are_exact(),
-        _torch.symbol_nodes.results_of_numbers_kept(),
-        methods_are_those_of_numbers(reads),
-        operators_have_values(reads),
-        classes_are_those_of_numbers(),
-        calls_give_symbols(),
-    ):
         yield
 
 

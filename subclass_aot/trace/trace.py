@@ -16,11 +16,10 @@ from subclass_aot.graph import Retrace
 from subclass_aot.put_back import PutBack
 from subclass_aot.symbols import NoAnswer, SizesMustBeKnown
 from subclass_aot.tables import Gradients
+from subclass_aot.trace import numbers
 from subclass_aot.trace.attempt import Attempt
 from subclass_aot.trace.handlers import Abandoned, handlers_run, handlers_wait, with_handlers_waiting
 from subclass_aot.trace.joint import JointTrace, trace_once
-from subclass_aot.trace.number_calls import functions_become_known
-from subclass_aot.trace.text import Hashes
 from subclass_aot.trace.threads import is_tracing, now_tracing, one_at_a_time
 
 _T = TypeVar("_T")
@@ -112,7 +111,7 @@ def _trace_arguments(
     if values is not None:
         values.at_branches = options.looks_at_branches
         values.fixed = values.fixed or options.values_fix_sizes
-    hashes = None if attempt.sizes is None else Hashes(options.hashes_by_value)  # of symbols
+    hashes: numbers.Hashes | None = None  # of symbols
     with one_at_a_time, PutBack(_torch.modes.modes_put_back()), PutBack(partial(now_tracing, is_tracing())):
         now_tracing(True)
         if handlers_run() != attempt.handlers:
@@ -122,8 +121,7 @@ def _trace_arguments(
                 torch.inference_mode(False),
                 torch.set_grad_enabled(grad),  # inference mode switched it on, the function may switch it
                 torch.autograd.set_multithreading_enabled(False),  # else what a GPU computes goes backward in a thread
-                hashes.used() if hashes is not None else nullcontext(),
-                functions_become_known() if hashes is not None else nullcontext(),
+                nullcontext() if attempt.sizes is None else numbers.attempt(options.hashes_by_value) as hashes,
             ):
                 return trace_once(fn, attempt, decompositions, inference)
         except Exception as error:  # of the function's, which read a hash

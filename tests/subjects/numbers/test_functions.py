@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from subclass_aot import aot_compile, trace_joint
+from subclass_aot.subjects.numbers.functions import functions_take_symbols
 from subclass_aot.testing import difference
-from subclass_aot.trace.number_functions import functions_take_symbols
 
 BEFORE = dict(vars(math))
 

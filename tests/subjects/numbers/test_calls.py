@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from subclass_aot import aot_compile
+from subclass_aot.subjects.numbers import calls as number_calls
 from subclass_aot.testing import difference
-from subclass_aot.trace import number_calls
 
 
 def inside(x: torch.Tensor) -> Any:

@@ -16,7 +16,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot.put_back import PutBack, attributes_put_back
-from subclass_aot.trace.text import is_of_program
+from subclass_aot.subjects.numbers.text import is_of_program
 
 _DOMAINS: dict[str, Callable[[Any], Any]] = {"sqrt": lambda n: n >= 0, "log2": lambda n: n > 0}
 """Where a function has a value; elsewhere Python raises."""
@@ -39,7 +39,7 @@ def functions_take_symbols() -> Iterator[None]:
         yield
 
 
-def _function(pythons: Any, of_symbols: Callable[[Any], Any], has_value: Callable[[Any], Any]) -> Any:
+def _function(pythons: Callable[..., Any], of_symbols: Callable[[Any], Any], has_value: Callable[[Any], Any]) -> Any:
     def function(*args: Any) -> Any:
         if len(args) != 1 or type(args[0]) not in (torch.SymInt, torch.SymFloat):
             return pythons(*args)

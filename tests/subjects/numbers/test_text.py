@@ -15,7 +15,7 @@ import torch
 
 from subclass_aot import aot_compile, mark_dynamic, trace_joint
 from subclass_aot.meta.spec import _interned
-from subclass_aot.trace.text import numbers_are_written_out
+from subclass_aot.subjects.numbers.text import numbers_are_written_out
 
 NAMES = {4: "four", 5: "five"}
 

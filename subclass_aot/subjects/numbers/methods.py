@@ -29,7 +29,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot.put_back import PutBack, attributes_put_back
-from subclass_aot.trace.text import is_of_program, plain
+from subclass_aot.subjects.numbers.text import is_of_program, plain
 
 _CLASSES: tuple[Any, ...] = (torch.SymInt, torch.SymFloat)
 _OF_ARRAYS = ("__array__", "__array_ufunc__")
@@ -166,7 +166,7 @@ def _seeded(pythons: Callable[..., None]) -> Callable[..., None]:
 
 
 def _rounded(torchs: Callable[..., Any]) -> Callable[..., Any]:
-    def method(number: object, digits: Any = None) -> Any:
+    def method(number: object, digits: int | None = None) -> Any:
         return torchs(number, digits) if digits is None or digits >= 0 else round(plain(number), digits)
 
     return method

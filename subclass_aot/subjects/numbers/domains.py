@@ -22,7 +22,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot.put_back import PutBack, attributes_put_back
-from subclass_aot.trace.text import is_of_program, plain
+from subclass_aot.subjects.numbers.text import is_of_program, plain
 
 _SYMBOLS: tuple[Any, ...] = (torch.SymInt, torch.SymFloat)
 _WHOLE = {int, bool, torch.SymInt}
@@ -72,7 +72,7 @@ def _of_program(name: str, torchs: Callable[..., Any], reads: bool) -> Callable[
     return method
 
 
-def _are_known(first: Any, second: Any, reads: bool) -> bool:
+def _are_known(first: object, second: object, reads: bool) -> bool:
     """Returns whether something may be assumed of two numbers."""
     symbols = [n for n in (first, second) if type(n) in _SYMBOLS]
     nested = any(_torch.wrappers.is_nested_int(n) for n in symbols)

@@ -69,7 +69,7 @@ def numbers_are_written_out() -> Iterator[None]:
         yield
 
 
-def _written_out(cls: Any, name: str, torchs: Callable[..., Any]) -> Callable[..., Any]:
+def _written_out(cls: type, name: str, torchs: Callable[..., Any]) -> Callable[..., Any]:
     def method(self: Any, *args: Any) -> Any:
         hashes, frame = _hashes.get(), sys._getframe(1)
         is_read_here = name == "__hash__" and hashes is not None and hashes.by_value and _reads_keys(frame)

@@ -20,7 +20,7 @@ from typing import Any
 
 from subclass_aot import _torch
 from subclass_aot.put_back import PutBack
-from subclass_aot.trace.text import PLAIN, is_of_program
+from subclass_aot.subjects.numbers.text import PLAIN, is_of_program
 
 
 @contextmanager
@@ -32,7 +32,7 @@ def classes_are_those_of_numbers() -> Iterator[None]:
         yield
 
 
-def _class_of(plain: type, number: Any) -> type:
+def _class_of(plain: type, number: object) -> type:
     frame = sys._getframe(1)
     file = frame.f_code.co_filename
     if file in _LIBRARIES:
