@@ -79,7 +79,7 @@ def _are_known(first: object, second: object, reads: bool) -> bool:
     return not nested and (reads or all(map(_torch.symbolic.has_example, symbols)))
 
 
-def _has_value(function: Callable[[Any, Any], Any], first: Any, second: Any) -> bool:
+def _has_value(function: Callable[[Any, Any], Any], first: float, second: float) -> bool:
     """Returns whether torch computes what Python does, which the trace then assumes."""
     are_whole = {type(first), type(second)} <= _WHOLE
     if function is operator.pow:
