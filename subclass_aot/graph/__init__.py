@@ -6,6 +6,8 @@ from subclass_aot.graph.draws_elsewhere import DRAW_ELSEWHERE as DRAW_ELSEWHERE
 from subclass_aot.graph.functional.functionalize import remove_mutations as remove_mutations
 from subclass_aot.graph.generators import drawing_from as drawing_from
 from subclass_aot.graph.generators import generators as generators
+from subclass_aot.graph.listeners.listener import GraphListener as GraphListener
+from subclass_aot.graph.listeners.of_recorder import LISTENERS as LISTENERS
 from subclass_aot.graph.looks import Look as Look
 from subclass_aot.graph.looks import Looks as Looks
 from subclass_aot.graph.recorder import GRADIENT as GRADIENT

@@ -266,7 +266,8 @@ class Recorder(Tape):
         self.listeners.arrays.note(self, leaf, array)
 
     def replaced(self, leaf: MetaTensor, other: torch.Tensor) -> MetaTensor:
-        return self.listeners.assigned_data.note(self, leaf, other)
+        found: MetaTensor = self.listeners.assigned_data.note(self, leaf, other)
+        return found
 
     def written_nodes(self) -> set[fx.Node]:
         """Returns the nodes whose memory was written."""

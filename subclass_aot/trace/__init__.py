@@ -2,6 +2,7 @@
 
 from subclass_aot.trace.attempt import Attempt as Attempt
 from subclass_aot.trace.handlers import handlers_run as handlers_run
+from subclass_aot.trace.inputs import TracedInputs as TracedInputs
 from subclass_aot.trace.joint import JointTrace as JointTrace
 from subclass_aot.trace.raised import RunsItself as RunsItself
 from subclass_aot.trace.raised import is_of_function as is_of_function

@@ -27,7 +27,6 @@ from subclass_aot.put_back import PutBack
 from subclass_aot.signature import Absent, Mutations
 from subclass_aot.symbols import is_symbolic, lasting_key_of
 from subclass_aot.trace.absent import absent_names
-from subclass_aot.trace.assigned_data import with_assigned_data
 from subclass_aot.trace.autograd_graph import foreign_leaves, has_functions
 from subclass_aot.trace.contexts import contexts_of, refuse_context_changes, unchanged_in_place
 from subclass_aot.trace.inputs import TracedInputs, UserInputs
@@ -131,17 +130,16 @@ def run_forward(
         ):
             out = fn(*args, **kwargs)
         left = torch.get_default_dtype()
-        if "arrays" in recorder.listeners:
-            recorder.listeners.arrays.refuse_shared(recorder)
+        for end in recorder.listeners.methods("on_end"):
+            end(recorder)
         seen.refuse_changed(drawn_elsewhere(random_numbers.start.elsewhere), random_numbers.line_elsewhere)
     grad_modes = before, torch.is_grad_enabled()
     asked_for = recorder.graph.gradients_asked_for  # type: ignore[attr-defined]
     del recorder.graph.gradients_asked_for  # type: ignore[attr-defined]  # what reads a `.grad` now is not the program
     results, outcome, outcome_reader = read_outcome(seen, out, older, user.arguments.passed_twice, contexts)
     results, outcome = _with_process(results, outcome, recorder, None if left is dtype else left)
-
-    if "assigned_data" in recorder.listeners:
-        results, outcome = with_assigned_data(results, outcome, inputs, recorder)
+    for note in recorder.listeners.methods("on_outcome"):
+        outcome, results = note(recorder, outcome, results, inputs)
     recorder.graph.gradients_asked_for = asked_for  # type: ignore[attr-defined]
     of_metadata = check_metadata_mutations(inputs, user, recorder)
     refuse_other_gradients(inputs, gradients)
@@ -156,8 +154,8 @@ def run_forward(
         refuse_context_changes(inputs.plan.paths, mutations, outputs)
     if recorder.mutations.metadata:
         refuse_views_of_mutated_metadata(inputs, user, recorder, mutations, outputs)
-    if "lazy_views" in recorder.listeners:
-        recorder.listeners.lazy_views.refuse_stale(*reader.computed.values())
+    for check in recorder.listeners.methods("on_computed"):
+        check(recorder, reader.computed.values())
     recorder.mutations.refuse_outdated([x for x in results if isinstance(x, torch.Tensor)])
 
     through = _through_autograd(inputs, mutations, results, outputs, reader)

@@ -81,7 +81,7 @@ class Arrays(GraphListener):
             if noted.storage is storage and _is_held(noted):
                 raise OnlyInEagerModeError(_SHARED.format(what="the tensor is written later", line=noted.line))
 
-    def refuse_shared(self, recorder: Tape) -> None:
+    def on_end(self, recorder: Tape) -> None:
         """Has the function itself run if an array was written, or is still there at the end.
 
         Raises:

@@ -140,6 +140,9 @@ class LazyViews(GraphListener):
                     raise MutationError(_LAZY_VIEW_WRITTEN.format(line=user_line(), shape=repr(source.spec)))
                 self._stale.add(source)
 
+    def on_computed(self, recorder: Tape, values: Collection[object]) -> None:
+        self.refuse_stale(*values)
+
     def refuse_stale(self, *values: object) -> None:
         """Refuses to read what eager would have changed.
 

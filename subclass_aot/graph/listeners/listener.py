@@ -69,6 +69,23 @@ class GraphListener:
     ) -> None:
         """Is called before an operator on a wrapper goes to the wrapper's class."""
 
+    def on_end(self, recorder: Tape) -> None:
+        """Is called when the function has returned, where it was traced."""
+
+    def on_outcome(self, recorder: Tape, outcome: Any, results: list[Any], inputs: Any) -> tuple[Any, list[Any]]:
+        """Is called with what the function leaves behind, and with its flattened results; returns both.
+
+        Args:
+            recorder: What records.
+            outcome: The `Outcome`.
+            results: The results.
+            inputs: The `TracedInputs`.
+        """
+        return outcome, results
+
+    def on_computed(self, recorder: Tape, values: Collection[object]) -> None:
+        """Is called with what the graph gives, before backward is traced."""
+
     def fork(self) -> Self:
         """Returns what a fork of the recorder has in its place: a copy, if it changes with what is recorded."""
         return self

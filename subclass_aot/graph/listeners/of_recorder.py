@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, get_type_hints
+from typing import Any
 
 from subclass_aot import _torch
 from subclass_aot.graph.listeners.annotations import Annotations
 from subclass_aot.graph.listeners.argument_overlap import ArgumentOverlap
 from subclass_aot.graph.listeners.arrays import Arrays
-from subclass_aot.graph.listeners.assigned_data import AssignedData
 from subclass_aot.graph.listeners.data_dependent import DataDependent
 from subclass_aot.graph.listeners.internal_overlap import InternalOverlap
 from subclass_aot.graph.listeners.lazy_views import LazyViews
 from subclass_aot.graph.listeners.listener import GraphListener
-from subclass_aot.graph.listeners.lost_gradients import LostGradients
 from subclass_aot.graph.listeners.mutated_views import MutatedViews
 from subclass_aot.graph.listeners.mutation_log import MutationLog
 from subclass_aot.graph.listeners.own_generators import OwnGenerators
@@ -23,6 +21,7 @@ from subclass_aot.graph.listeners.real_tensors import RealTensors
 from subclass_aot.graph.listeners.rng import RandomNumbers
 from subclass_aot.graph.listeners.stack_traces import StackTraces
 from subclass_aot.graph.looks import Looks
+from subclass_aot.later import Registry
 from subclass_aot.operators import effects_of
 
 
@@ -43,10 +42,10 @@ class Listeners:
 
     # More than ten attributes: each is a part of the recorder with a subject of its own.
 
-    lost_gradients: LostGradients
+    lost_gradients: Any
     argument_overlap: ArgumentOverlap
     mutations: MutationLog
-    assigned_data: AssignedData
+    assigned_data: Any
     mutated_views: MutatedViews
     internal_overlap: InternalOverlap
     places: Places
@@ -68,9 +67,9 @@ class Listeners:
 
     def __getattr__(self, name: str) -> GraphListener:
         """Begins a listener, which is an attribute from then on."""
-        if name not in _KINDS:
+        if name not in ORDER:
             raise AttributeError(name)
-        listener = _KINDS[name]()
+        listener = LISTENERS[name]()
         setattr(self, name, listener)
         self.plans.clear()
         self.of_wrappers.clear()
@@ -83,8 +82,8 @@ class Listeners:
     def fork(self) -> Listeners:
         """Returns those of a fork of the recorder."""
         fork = Listeners(self.looks)
-        for name, kind in _KINDS.items():
-            if name in self or kind.is_shared:
+        for name in ORDER:
+            if name in self or name in _SHARED:
                 setattr(fork, name, getattr(self, name).fork())
         return fork
 
@@ -103,20 +102,59 @@ class Listeners:
 
     def _begun(self) -> list[GraphListener]:
         there = vars(self)
-        return [there[name] for name in _KINDS if name in there]
+        return [there[name] for name in ORDER if name in there]
 
 
-_KINDS: dict[str, type[GraphListener]] = get_type_hints(Listeners)
+ORDER = (
+    "lost_gradients",  # refuses an operator before anybody else notes it
+    "argument_overlap",  # refuses a write before it counts as one
+    "mutations",
+    "assigned_data",
+    "mutated_views",
+    "internal_overlap",  # has a leaf that is written mean another node: those behind it see that
+    "places",
+    "lazy_views",
+    "random_numbers",  # records a draw itself
+    "own_generators",
+    "data_dependent",
+    "real_tensors",
+    "stack_traces",
+    "annotations",
+    "arrays",
+)
+"""All listeners, by their subjects, in the order in which they are called."""
+
+LISTENERS: Registry[type[GraphListener]] = Registry("listener")
+"""Their classes. Those of subjects are put in when one begins, which nothing but a read of their attribute does."""
+
+_OWN: dict[str, type[GraphListener]] = {
+    "argument_overlap": ArgumentOverlap,
+    "mutations": MutationLog,
+    "mutated_views": MutatedViews,
+    "internal_overlap": InternalOverlap,
+    "places": Places,
+    "lazy_views": LazyViews,
+    "random_numbers": RandomNumbers,
+    "own_generators": OwnGenerators,
+    "data_dependent": DataDependent,
+    "real_tensors": RealTensors,
+    "stack_traces": StackTraces,
+    "annotations": Annotations,
+    "arrays": Arrays,
+}
+LISTENERS.update(_OWN)
+
 _BY_EFFECT: dict[str, list[str]] = {}
 """Which listeners begin with operators that have an effect."""
 _BY_OPERATOR: dict[_torch.operators.Operator, list[str]] = {}
 """Which begin with an operator."""
-for _name, _kind in _KINDS.items():
+for _name, _kind in _OWN.items():
     for _effect in _kind.effects:
         _BY_EFFECT.setdefault(_effect, []).append(_name)
     for _operator in _kind.operators:
         _BY_OPERATOR.setdefault(_operator, []).append(_name)
-_OF_EVERY_PROGRAM = {name: kind for name, kind in _KINDS.items() if kind.is_of_every_program}
+_OF_EVERY_PROGRAM = {name: kind for name, kind in _OWN.items() if kind.is_of_every_program}
+_SHARED = {name for name, kind in _OWN.items() if kind.is_shared}
 
 
 def _own(listeners: list[GraphListener], name: str) -> list[Callable[..., Any]]:

@@ -15,7 +15,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot._torch.stand_ins import stands_in
-from subclass_aot.graph.listeners.assigned_data import refuse_history
+from subclass_aot.graph.assignments import refuse_history
 from subclass_aot.graph.recorder import Recorder
 from subclass_aot.meta import MetaTensor, texts
 from subclass_aot.put_back import PutBack

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, get_type_hints
+from typing import Any
 
 import pytest
 import torch
 
 from subclass_aot import TwoTensor
 from subclass_aot.errors import DataDependentError
-from subclass_aot.graph import Recorder
-from subclass_aot.graph.listeners.of_recorder import Listeners
+from subclass_aot.graph import LISTENERS, Recorder
+from subclass_aot.graph.listeners.of_recorder import ORDER, Listeners
 from tests.graph.recording import recorded
 
 OF_EVERY_PROGRAM = {"mutations", "random_numbers", "real_tensors", "stack_traces", "annotations"}
@@ -20,7 +20,7 @@ OF_WRITES = {"argument_overlap", "internal_overlap", "arrays"}
 
 
 def begun(recorder: Recorder) -> set[str]:
-    return {name for name in get_type_hints(Listeners) if name in recorder.listeners}
+    return {name for name in ORDER if name in recorder.listeners}
 
 
 CONSTANT = torch.ones(3, requires_grad=True)
@@ -72,3 +72,12 @@ def test_what_is_no_listener() -> None:
     with pytest.raises(AttributeError, match="nothing_like_it"):
         Listeners().nothing_like_it  # noqa: B018
     assert "looks" not in begun(Recorder())
+
+
+def test_each_name_has_a_class_and_what_is_not_imported_yet_begins_with_nothing() -> None:
+    """Else its effects and operators would have to be known before it is imported."""
+    assert set(LISTENERS) == set(ORDER)
+    for name in ORDER:
+        kind = LISTENERS[name]
+        if kind.__module__.startswith("subclass_aot.subjects"):
+            assert not (kind.effects or kind.operators or kind.is_of_every_program or kind.is_shared)

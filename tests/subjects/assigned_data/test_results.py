@@ -13,7 +13,7 @@ from torch import nn
 import subclass_aot as sa
 from subclass_aot import aot_compile
 from subclass_aot.errors import DoubleBackwardError
-from tests.graph.listeners.test_assigned_data import Own, OwnParameter, counted, doubles, of, shares
+from tests.subjects.assigned_data.test_listener import Own, OwnParameter, counted, doubles, of, shares
 
 
 def before_and_after(x: Any, y: Any) -> Any:

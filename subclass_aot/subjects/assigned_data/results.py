@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -10,12 +11,11 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._torch.plain_subclasses import leaf_of
 from subclass_aot.descriptors import descriptor_of
-from subclass_aot.errors import LastingChangeError
-from subclass_aot.graph import Recorder, messages
-from subclass_aot.meta import new_leaf
+from subclass_aot.graph import assignments, tape
+from subclass_aot.meta import MetaTensor, new_leaf
 from subclass_aot.objects import AccessPath
 from subclass_aot.outcome import Change, Leaf, Outcome
-from subclass_aot.trace.inputs import TracedInputs
+from subclass_aot.trace import TracedInputs
 
 _OTHER_OBJECT = "sees it as a view of another input"
 _METADATA_MUTATED = "changes its sizes or strides in place as well"
@@ -23,22 +23,33 @@ _VIEW = "returns a view of it, or puts one somewhere"
 
 
 def with_assigned_data(
-    results: list[Any], outcome: Outcome, inputs: TracedInputs, recorder: Recorder
-) -> tuple[list[Any], Outcome]:
-    """Returns the flattened results and the outcome, with what inputs get to hold. Their leaves become those of before.
+    outcome: Outcome,
+    results: list[Any],
+    inputs: TracedInputs,
+    recorder: tape.Tape,
+    assigned: Iterable[tuple[MetaTensor, MetaTensor]],
+) -> tuple[Outcome, list[Any]]:
+    """Returns the outcome and the flattened results, with what inputs get to hold. Their leaves become those of before.
+
+    Args:
+        outcome: What the function leaves behind.
+        results: Its results.
+        inputs: Its inputs.
+        recorder: What records.
+        assigned: The leaf of each input that got other memory, and what it was.
 
     Raises:
         LastingChangeError: A call could not do that again.
     """
-    for leaf, before in recorder.listeners.assigned_data.before.values():
+    for leaf, before in assigned:
         position = next((i for i, x in enumerate(inputs.traced) if leaf_of(x) is leaf), None)
         if position is None:
-            raise _refused(_OTHER_OBJECT, str(descriptor_of(before.meta_tag)))
+            raise assignments.not_assigned(f"the function {_OTHER_OBJECT}", str(descriptor_of(before.meta_tag)))
         tensor, path = inputs.traced[position], inputs.plan.paths[position]
         if any(mutated is tensor for mutated, *_ in recorder.mutations.metadata):
-            raise _refused(_METADATA_MUTATED, path)
+            raise assignments.not_assigned(f"the function {_METADATA_MUTATED}", path)
         if any(isinstance(x, torch.Tensor) and _torch.autograd.base_of(x) is tensor for x in results):
-            raise _refused(_VIEW, path)
+            raise assignments.not_assigned(f"the function {_VIEW}", path)
         (slot,) = inputs.plan.index_map.flat_of(position)
         inputs.leaves[slot] = before
         holds = new_leaf(leaf.meta_spec, leaf.meta_storage)
@@ -51,8 +62,4 @@ def with_assigned_data(
             changes=(change, *outcome.changes),  # a `.grad` that is put there has its metadata
             assigned=(*outcome.assigned, f"{path}.data"),
         )
-    return results, outcome
-
-
-def _refused(what: str, path: str) -> LastingChangeError:
-    return LastingChangeError(messages.DATA_ASSIGNED.format(what=f"the function {what}", where=path))
+    return outcome, results

@@ -13,17 +13,15 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
-from subclass_aot._stack import user_line
 from subclass_aot.descriptors import BufferInput, HeldInput, ParamInput, PlainInput, descriptor_of
-from subclass_aot.errors import LastingChangeError
-from subclass_aot.graph.listeners.listener import GraphListener
-from subclass_aot.graph.messages import DATA_ASSIGNED
-from subclass_aot.graph.tape import Tape
+from subclass_aot.graph import GraphListener, assignments, tape
 from subclass_aot.meta import MetaTensor, new_leaf
+from subclass_aot.outcome import Outcome
+from subclass_aot.subjects.assigned_data.results import with_assigned_data
+from subclass_aot.trace import TracedInputs
 
 _BACKWARD = "that happens while gradients are computed"
 _WRAPPER = "{kind} is no dense tensor of its own: a part of a wrapper, or of a class"
-_HISTORY = "the tensor has a history of autograd's, which its gradient would go through"
 
 _INPUTS = PlainInput | HeldInput | ParamInput | BufferInput
 
@@ -41,39 +39,30 @@ class AssignedData(GraphListener):
     def collections(self) -> list[Collection[Any]]:
         return [*self.before.values()]
 
-    def note(self, recorder: Tape, leaf: MetaTensor, other: torch.Tensor) -> MetaTensor:
+    def on_outcome(
+        self, recorder: tape.Tape, outcome: Outcome, results: list[Any], inputs: TracedInputs
+    ) -> tuple[Outcome, list[Any]]:
+        return with_assigned_data(outcome, results, inputs, recorder, self.before.values())
+
+    def note(self, recorder: tape.Tape, leaf: MetaTensor, other: torch.Tensor) -> MetaTensor:
         """Notes an assignment; returns the leaf that gives its memory.
 
         Raises:
             LastingChangeError: A call could not do that again.
         """
         if recorder.phase == "backward":
-            raise _refused(_BACKWARD)
+            raise assignments.not_assigned(_BACKWARD)
         other = _torch.plain_subclasses.leaf_of(other)
         if not isinstance(other, MetaTensor):
             if type(other) not in (torch.Tensor, torch.nn.Parameter):
-                raise _refused(_WRAPPER.format(kind=f"the {type(other).__name__} that is assigned"))
+                raise assignments.not_assigned(_WRAPPER.format(kind=f"the {type(other).__name__} that is assigned"))
             with _torch.dispatch.disable_current_modes():
                 other = recorder.lift(other)
-        refuse_history(leaf)
+        assignments.refuse_history(leaf)
         if leaf.meta_tag.op == "placeholder" and id(leaf) not in self.before:
             if not isinstance(descriptor_of(leaf.meta_tag), _INPUTS):
-                raise _refused(_WRAPPER.format(kind=f"{descriptor_of(leaf.meta_tag)}"))
+                raise assignments.not_assigned(_WRAPPER.format(kind=f"{descriptor_of(leaf.meta_tag)}"))
             before = new_leaf(leaf.meta_spec, leaf.meta_storage)
             before.meta_tag = leaf.meta_tag
             self.before[id(leaf)] = leaf, before
         return other
-
-
-def refuse_history(tensor: torch.Tensor) -> None:
-    """Refuses an assignment to a tensor that autograd has computed.
-
-    Raises:
-        MutationError: It is one.
-    """
-    if tensor.grad_fn is not None:
-        raise _refused(_HISTORY)
-
-
-def _refused(what: str) -> LastingChangeError:
-    return LastingChangeError(DATA_ASSIGNED.format(what=what, where=user_line()))

@@ -9,8 +9,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.errors import TraceError
-from subclass_aot.graph.listeners.listener import GraphListener
-from subclass_aot.graph.tape import Tape
+from subclass_aot.graph import GraphListener, tape
 
 _REQUIRES_GRAD = """A tensor that requires grad is used by the traced function without being an argument of it.
   Your line:  {line}
@@ -33,7 +32,7 @@ class LostGradients(GraphListener):
 
     def on_operator(
         self,
-        recorder: Tape,
+        recorder: tape.Tape,
         func: _torch.operators.Operator,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
