@@ -12,6 +12,7 @@ promises.update(
         "compiler eager": _BACKENDS,
         "compiler inductor": _BACKENDS,
         "of_callable": _BACKENDS,
+        "of_partitioner": _BACKENDS,
         "listener assigned_data": "subclass_aot.subjects.assigned_data",
         "listener lost_gradients": "subclass_aot.subjects.lost_gradients",
         "numbers.attempt": _NUMBERS,

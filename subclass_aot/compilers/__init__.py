@@ -9,6 +9,7 @@ from subclass_aot.compilers.compilers import Compiler as Compiler
 from subclass_aot.compilers.compilers import compiled as compiled
 from subclass_aot.compilers.compilers import example_inputs as example_inputs
 from subclass_aot.compilers.compilers import of_callable as of_callable
+from subclass_aot.compilers.compilers import of_partitioner as of_partitioner
 from subclass_aot.compilers.compilers import resolve as resolve
 from subclass_aot.compilers.compilers import without_autocast as without_autocast
 from subclass_aot.compilers.fakes import Fakes as Fakes

@@ -76,6 +76,11 @@ BACKENDS: Registry[Backend] = Registry("compiler")
 of_callable: Later[[Compiler, fx.GraphModule, list[Any], bool], BoxedFunction] = Later("of_callable")
 """Compiles a graph by a compiler as AOTAutograd has them; and whether it is a backward graph."""
 
+of_partitioner: Later[[Callable[..., Any]], Callable[..., tuple[fx.GraphModule, fx.GraphModule]]] = Later(
+    "of_partitioner"
+)
+"""Makes a partitioner of graphs of this library of one as AOTAutograd has them."""
+
 
 def resolve(compiler: str | Compiler | Backend) -> Backend:
     """Returns the backend for a name or a callable, or itself.

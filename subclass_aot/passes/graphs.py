@@ -6,6 +6,7 @@ import torch
 from torch import fx
 
 from subclass_aot import _torch
+from subclass_aot.errors import CompilerResultError
 from subclass_aot.passes.nodes import copied_node
 
 aten = torch.ops.aten
@@ -30,3 +31,16 @@ def take_any_strides(graph: fx.GraphModule) -> None:
         for node in graph.graph.find_nodes(op="call_function", target=view):
             node.target = aten.reshape.default
     graph.recompile()
+
+
+def check_inputs(found: int, wanted: int) -> None:
+    """Checks how many inputs the forward graph of a partitioner has.
+
+    Raises:
+        CompilerResultError: It has others than the call.
+    """
+    if found != wanted:
+        raise CompilerResultError(
+            f"The forward graph of the partitioner has {found} inputs, but the call has {wanted} "
+            "leaves. A partitioner must keep every input of forward."
+        )

@@ -14,7 +14,7 @@ from torch import fx
 from torch.fx.node import Argument
 
 from subclass_aot import _torch
-from subclass_aot.compilers import Fakes, example_inputs
+from subclass_aot.compilers import example_inputs, of_partitioner
 from subclass_aot.descriptors import (
     Gradient,
     InputDescriptor,
@@ -29,7 +29,7 @@ from subclass_aot.descriptors import (
 )
 from subclass_aot.meta import Spec, new_leaf
 from subclass_aot.operators import effects_of
-from subclass_aot.passes import RemovedOnce, default_partition, is_backward, is_symint, part_of_graph
+from subclass_aot.passes import check_inputs, default_partition, is_backward, is_symint, part_of_graph
 from subclass_aot.runtime.expanded_tangents import note_taken_expanded
 from subclass_aot.runtime.value_checks import is_in_parts, with_checks
 from subclass_aot.signature import JointSignature
@@ -176,7 +176,7 @@ def split(trace: JointTrace, partition_fn: PartitionFn | None, fuses: bool = Fal
             static = _unwritten_static_inputs(trace)
             partition = functools.partial(default_partition, fuses=fuses, static_lifetime_input_indices=static)
         else:
-            partition = _with_fakes(partition_fn)
+            partition = of_partitioner(partition_fn)
         forward, backward = partition(joint, [], num_fwd_outputs=trace.num_forward_outputs)
     else:
         forward, backward = joint, None
@@ -218,25 +218,6 @@ def backward_inputs(graphs: Graphs, backward: fx.GraphModule) -> list[Any]:
         if stride is not None and stride != spec.stride:
             inputs[position] = new_leaf(Spec.make(spec.size, stride, 0, spec.dtype, spec.device, spec.layout))
     return inputs
-
-
-def _with_fakes(partition_fn: PartitionFn) -> PartitionFn:
-    """Returns a partitioner that runs with fake tensors in `meta["val"]`, which torch's partitioners read.
-
-    See Note [What runs once], too.
-    """
-
-    def partition(joint: fx.GraphModule, _: object, num_fwd_outputs: int) -> tuple[fx.GraphModule, fx.GraphModule]:
-        removed = RemovedOnce(joint, num_fwd_outputs)
-        fakes = Fakes(removed.given)
-        with _torch.switches.as_recorded(), _torch.aotautograd.within_tracing(fakes.mode):
-            graphs = partition_fn(removed.given, fakes.inputs, num_fwd_outputs=removed.num_fwd_outputs)
-        for graph in (removed.given, *graphs):
-            fakes.put_back(graph)
-        removed.put_back(*graphs)
-        return graphs
-
-    return partition
 
 
 def _with_writes(trace: JointTrace, forward: fx.GraphModule, backward: fx.GraphModule | None) -> Graphs:
@@ -285,7 +266,7 @@ def _describe_inputs(trace: JointTrace, forward: fx.GraphModule) -> list[fx.Node
     given = trace.graph_module.graph.find_nodes(op="placeholder")
     descs = [descriptor_of(node) for node in given if not is_backward(node)]
     placeholders = forward.graph.find_nodes(op="placeholder")
-    RemovedOnce.check_inputs(len(placeholders), len(descs))
+    check_inputs(len(placeholders), len(descs))
     for node, desc in zip(placeholders, descs, strict=True):
         node.meta = dict(node.meta)  # a partitioner may give nodes of both graphs one dict
         describe(node, desc)

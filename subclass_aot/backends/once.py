@@ -28,8 +28,7 @@ from subclass_aot import _torch
 from subclass_aot.descriptors import Descriptor, Intermediate, describe, descriptor_of
 from subclass_aot.errors import CompilerResultError
 from subclass_aot.meta import Spec, new_leaf
-from subclass_aot.passes.graphs import copied_graph
-from subclass_aot.passes.nodes import copied_node, draws, has_no_result, has_side_effect, is_backward
+from subclass_aot.passes import check_inputs, copied_graph, copied_node, draws, is_backward, nodes
 
 _AGAIN = (CheckpointPolicy.MUST_RECOMPUTE, CheckpointPolicy.PREFER_RECOMPUTE)
 
@@ -60,7 +59,7 @@ class _Once:
     def of(node: fx.Node) -> _Once:
         values = tuple(_values(node))
         again = bool(values) and not is_backward(node) and node.meta.get("recompute") in _AGAIN
-        again = again and not has_side_effect(node)
+        again = again and not nodes.has_side_effect(node)
         return _Once(node, tuple(node.all_input_nodes), values, again and _device(values) is not None)
 
     @property
@@ -100,7 +99,7 @@ class RemovedOnce:
         inputs = forward.graph.find_nodes(op="placeholder")
         count = sum(not is_backward(node) for node in self.joint.graph.find_nodes(op="placeholder"))
         given = sum(each.num_given for each in self._forward)
-        self.check_inputs(len(inputs) - given, count)
+        check_inputs(len(inputs) - given, count)
         _put_back(forward, self._forward, inputs[count:], self._num_outputs, "forward")
         inputs = backward.graph.find_nodes(op="placeholder")
         given = sum(each.num_given for each in self._backward)
@@ -108,19 +107,6 @@ class RemovedOnce:
             raise CompilerResultError(_INPUTS.format(found=len(inputs), count=given))
         num_outputs = len(backward.graph.output_node().args[0]) - _count_of_outputs(self._backward)  # type: ignore[arg-type]
         _put_back(backward, self._backward, inputs[len(inputs) - given :], num_outputs, "backward")
-
-    @staticmethod
-    def check_inputs(found: int, wanted: int) -> None:
-        """Checks how many inputs the forward graph of a partitioner has.
-
-        Raises:
-            CompilerResultError: It has others than the call.
-        """
-        if found != wanted:
-            raise CompilerResultError(
-                f"The forward graph of the partitioner has {found} inputs, but the call has {wanted} "
-                "leaves. A partitioner must keep every input of forward."
-            )
 
     def _remove(self) -> None:
         graph = self.given.graph
@@ -143,7 +129,7 @@ class RemovedOnce:
 
 
 def _runs_once(node: fx.Node) -> bool:
-    return draws(node) or has_no_result(node) or has_side_effect(node)
+    return draws(node) or nodes.has_no_result(node) or nodes.has_side_effect(node)
 
 
 def _count_of_outputs(all_once: Sequence[_Once]) -> int:
@@ -153,7 +139,7 @@ def _count_of_outputs(all_once: Sequence[_Once]) -> int:
 def _values(node: fx.Node) -> Iterator[fx.Node]:
     """Yields the nodes of the tensors and numbers that a node gives, of those that somebody reads."""
     if not isinstance(node.meta.get("val"), tuple | list):
-        if not has_no_result(node):
+        if not nodes.has_no_result(node):
             yield node
         return
     for item in node.users:

@@ -14,8 +14,9 @@ from torch import Tensor, fx, nn
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 import subclass_aot as sa
+from subclass_aot.backends.once import RemovedOnce
 from subclass_aot.errors import CompilerResultError
-from subclass_aot.passes import RemovedOnce, default_partition, is_symint
+from subclass_aot.passes import default_partition, is_symint
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
