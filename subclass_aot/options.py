@@ -20,13 +20,13 @@ from subclass_aot.errors import SubclassAotError
 from subclass_aot.logs import announced_to, log_graph
 from subclass_aot.runtime import (
     CompiledGraphs,
-    DoubleBackward,
     Graphs,
     LazyFunction,
     PartitionFn,
     UnexpectedTangents,
     backward_inputs,
     compiled_with_checks,
+    second_derivatives,
     split,
 )
 from subclass_aot.signature import JointSignature
@@ -130,7 +130,7 @@ def compile_graphs(
     log_graph("joint", trace.graph_module, name)
     if call is not None and compile_alike is not None and options.double_backward and graphs.backward is not None:
         repeats_draws = options.forward.one_by_one
-        doubly = DoubleBackward(trace.signature, graphs, RecordedCall.of(*call), compile_alike, repeats_draws)
+        doubly = second_derivatives.again(trace.signature, graphs, RecordedCall.of(*call), compile_alike, repeats_draws)
     return compile_split(name, trace.signature, graphs, options, trace.with_tangents, doubly)
 
 
@@ -140,7 +140,7 @@ def compile_split(
     graphs: Graphs,
     options: Options,
     with_tangents: WithTangents | None,
-    double_backward: DoubleBackward | None = None,
+    double_backward: second_derivatives.Again | None = None,
 ) -> CompiledGraphs:
     """Compiles the graphs of a signature.
 

@@ -18,6 +18,7 @@ promises.update(
         "numbers.attempt": _NUMBERS,
         "numbers.program": _NUMBERS,
         "numbers.were_met": _NUMBERS,
+        "second_derivatives": "subclass_aot.subjects.second_derivatives",
         "structure torch.nested._internal.nested_tensor.NestedTensor": "subclass_aot.subjects.jagged",
         "namespace c10d": _RANKS,
         "namespace _c10d_functional": _RANKS,

@@ -1,7 +1,6 @@
 """Generates what runs at a call."""
 
 from subclass_aot.runtime.dense_program import write_dense_program as write_dense_program
-from subclass_aot.runtime.double_backward import DoubleBackward as DoubleBackward
 from subclass_aot.runtime.entry import CompiledGraphs as CompiledGraphs
 from subclass_aot.runtime.entry import Entry as Entry
 from subclass_aot.runtime.entry import make_entry as make_entry

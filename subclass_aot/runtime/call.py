@@ -16,9 +16,9 @@ from subclass_aot.descriptors import AutogradMutation, OutputDescriptor
 from subclass_aot.guards import Reads
 from subclass_aot.runtime import version_counters
 from subclass_aot.runtime.calling_convention import Convention
-from subclass_aot.runtime.double_backward import DoubleBackward
 from subclass_aot.runtime.forward import Made, emit_forward, graph_inputs
 from subclass_aot.runtime.results import Results
+from subclass_aot.runtime.second_derivatives import Again
 from subclass_aot.signature import InputMutation
 
 
@@ -34,7 +34,7 @@ class Function:
 
     convention: Convention
     apply: Callable[..., Any]
-    double_backward: DoubleBackward | None = None
+    double_backward: Again | None = None
 
 
 def emit_call(

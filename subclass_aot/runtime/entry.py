@@ -25,10 +25,10 @@ from subclass_aot.outcome import emit_finish, emit_start
 from subclass_aot.runtime.backward import write_backward
 from subclass_aot.runtime.call import Function, emit_call
 from subclass_aot.runtime.calling_convention import Convention
-from subclass_aot.runtime.double_backward import DoubleBackward
 from subclass_aot.runtime.forward import write_forward
 from subclass_aot.runtime.graphs import Graphs
 from subclass_aot.runtime.once import once_differentiable
+from subclass_aot.runtime.second_derivatives import Again
 from subclass_aot.runtime.unexpected_tangents import UnexpectedTangents
 from subclass_aot.signature import JointSignature
 from subclass_aot.sizes import first_results
@@ -51,7 +51,7 @@ class CompiledGraphs:
     forward: BoxedFunction
     backward: BoxedFunction | None = None
     others: UnexpectedTangents | None = None
-    double_backward: DoubleBackward | None = None
+    double_backward: Again | None = None
     parts: tuple[CompiledGraphs, ...] = ()
 
 

@@ -1,6 +1,6 @@
 """A compiled backward is not itself differentiable: differentiating its result is an error, never a silent zero.
 
-Unless the function was compiled with `double_backward`: see `runtime/double_backward.py`.
+Unless the function was compiled with `double_backward`: see `subjects/second_derivatives/`.
 """
 
 from __future__ import annotations

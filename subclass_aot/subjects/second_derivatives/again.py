@@ -18,19 +18,19 @@ from subclass_aot import _torch
 from subclass_aot.call import RecordedCall
 from subclass_aot.graph import drawing_from, generators
 from subclass_aot.outputs import Value, ViewOfBase, views_of
-from subclass_aot.runtime.graphs import Graphs
-from subclass_aot.runtime.once import refuse_put
-from subclass_aot.runtime.repeatable import draws_again
+from subclass_aot.runtime import Graphs, once, second_derivatives
 from subclass_aot.signature import JointSignature
+from subclass_aot.subjects.second_derivatives.repeatable import draws_again
 
 
+@second_derivatives.again.put
 class DoubleBackward:
     """The part of a signature beside its compiled backward by which gradients can be differentiated.
 
     Args:
         signature: The signature.
         graphs: Its graphs.
-        again: Its call.
+        call: Its call.
         compiled: Compiles a function with the options of this one.
         repeats_draws: Whether the compiler draws random numbers as eager does.
 
@@ -42,14 +42,14 @@ class DoubleBackward:
         self,
         signature: JointSignature,
         graphs: Graphs,
-        again: RecordedCall,
+        call: RecordedCall,
         compiled: Callable[[Callable[..., Any]], Callable[..., Any]],
         repeats_draws: bool,
     ) -> None:
         self._keeps_state = draws_again(signature, graphs, repeats_draws) or signature.outcome.changes_process
         self._changed = _changed(signature)
         self._put = signature.backward_outcome
-        self._vjp = compiled(functools.partial(_gradients, signature, again, self._changed))
+        self._vjp = compiled(functools.partial(_gradients, signature, call, self._changed))
 
     def keep(self, values: list[torch.Tensor]) -> torch.Tensor:
         """Keeps the inputs as they are before the call; what it returns is an input of the compiled `Function`."""
@@ -65,7 +65,7 @@ class DoubleBackward:
             if not torch.is_grad_enabled():
                 return backward(ctx, *tangents)
             if self._put is not None:  # a vjp is traced, and would run hooks on traced tensors once
-                refuse_put(self._put)
+                once.refuse_put(self._put)
             keeper = ctx.next_functions[0][0]  # what `keep` returned is the first tensor that the function was given
             values = list(keeper.saved_tensors)
             draws = nullcontext() if keeper.state is None else drawing_from(keeper.state)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from subclass_aot.errors import DoubleBackwardError
 from subclass_aot.operators import runs_once
 from subclass_aot.passes import draws, is_backward
-from subclass_aot.runtime.graphs import Graphs
+from subclass_aot.runtime import Graphs
 from subclass_aot.signature import JointSignature
 
 _REFUSED = """Second derivatives of this function are wanted (double_backward=True), and it {what}.

@@ -1,0 +1,3 @@
+"""Second derivatives: `double_backward=True`."""
+
+from subclass_aot.subjects.second_derivatives.again import DoubleBackward as DoubleBackward
