@@ -6,7 +6,7 @@ Everything here is registered by name and imported when it is used; nothing belo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from typing import Any
 
 import torch
@@ -28,6 +28,7 @@ from subclass_aot.meta import Storage as Storage
 from subclass_aot.meta import register_meta as register_meta
 from subclass_aot.structures import STRUCTURES
 from subclass_aot.structures import Structure as Structure
+from subclass_aot.tables import holders
 from subclass_aot.wrapper import SERVED
 from subclass_aot.written_out import WRITTEN_OUT
 
@@ -45,6 +46,7 @@ __all__ = [
     "SubclassCreationMeta",
     "on_compile",
     "register_backend",
+    "register_holder",
     "register_meta",
     "register_namespace",
     "register_structure",
@@ -91,6 +93,16 @@ def register_structure(cls: type[torch.Tensor], structure: Structure) -> None:
         structure: What a trace asks of it.
     """
     STRUCTURES[f"{cls.__module__}.{cls.__qualname__}"] = structure
+
+
+def register_holder(cls: type, view: Callable[[Any], MutableMapping[str, Any]]) -> None:
+    """Has what objects of a class hold be read, compared and written, though no dict and no slot has it.
+
+    Args:
+        cls: The class, of which no call has brought an object yet.
+        view: Makes a mapping by name of what an object holds now. What it cannot remove raises `LastingChangeError`.
+    """
+    holders.HOLDERS[f"{cls.__module__}.{cls.__qualname__}"] = view
 
 
 def register_whole(operator: Operator, written_out: Callable[..., Any]) -> None:

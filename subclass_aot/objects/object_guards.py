@@ -331,9 +331,8 @@ class ObjectGuards:
                 self._class(name, holder.value, entries)
             case "partial" | "grad" | "state":
                 self._one_by_one(name, holder, table, entries)
-            case _:  # a walk with `whole_modules` alone has other tables of a module
-                assert table.kind in HOOKS
-                self._by_name(f"{name}.{table.kind}", entries)
+            case _:
+                self._view(name, table, entries)
 
     def all_at_once(self, name: str, holder: Holder, entries: Entries) -> bool:
         """Writes one comparison for a long list or dict of Python values; returns whether it is one."""
@@ -470,6 +469,17 @@ class ObjectGuards:
         parts = self.source.fresh(f"{name}_items")
         self.source.line(f"{parts} = {self.source.const(items_of, 'items_of')}({name})")
         self.unpacked(parts, [part for key, node in entries for part in (_key(key), node)])
+
+    def _view(self, name: str, table: Table, entries: Entries) -> None:
+        """Compares what a view gives; a walk with `whole_modules` alone has other tables of a module than hooks."""
+        if table.kind in HOOKS:
+            self._by_name(f"{name}.{table.kind}", entries)
+            return
+        assert table.kind == "held"
+        view = self.source.fresh(f"{name}_view")
+        self.source.line(f"{view} = {self.source.const(Table.view_of, 'view_of')}({name})")
+        self.source.refuse_if(f"[*{view}] != {[key for key, _ in entries]}")
+        self._by_name(view, entries)
 
     def _weakly(self, name: str, entries: Entries) -> None:
         parts = self.source.fresh(f"{name}_items")

@@ -153,6 +153,8 @@ class _Writer:
         """Returns the expression of the dict behind a table."""
         if table.kind == "weakly":
             return holder
+        if table.kind == "held":
+            return f"{self.source.const(Table.view_of, 'view_of')}({holder})"
         if table.kind == "globals":
             return f"{holder}.__globals__" + ("" if table.module is None else f"[{table.module!r}].__dict__")
         return f"{holder}.__dict__" if table.kind in ("attributes", "class") else f"{holder}.{table.kind}"

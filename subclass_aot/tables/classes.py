@@ -12,6 +12,7 @@ from collections import OrderedDict, defaultdict, deque
 import torch
 
 from subclass_aot import _torch
+from subclass_aot.tables.holders import is_holder
 from subclass_aot.tables.owners import MACHINERY, is_machinery, is_users, module_of
 from subclass_aot.tables.table import HEAP_TYPE, Table
 
@@ -46,6 +47,8 @@ def object_tables(value: object) -> list[Table]:
 
 def _class_tables(cls: type) -> tuple[Table, ...]:
     """Returns the tables of all objects of a class, the one of its elements first."""
+    if is_holder(cls):
+        return (Table("held"),)
     slots = _slots_of(cls)
     has_slots = bool(slots) and _is_value(cls) and not is_machinery(module_of(cls))
     if not is_data(cls) and not has_slots:

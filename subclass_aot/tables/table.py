@@ -11,12 +11,15 @@ import functools
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
 
 from subclass_aot import _torch
+from subclass_aot.errors import LastingChangeError
+from subclass_aot.tables.holders import View, view_of
 from subclass_aot.tables.of_thread import ThreadTable
 from subclass_aot.tables.owners import is_users
 
@@ -36,6 +39,7 @@ Kind = (
         "grad",
         "state",
         "data",
+        "held",
     ]
     | _torch.modules.ModuleTable
     | _torch.modules.HookTable
@@ -50,7 +54,9 @@ HEAP_TYPE = 1 << 9
 MODULE_TABLES: tuple[Kind, ...] = _torch.modules.MODULE_TABLES
 """The tables of every module that hold tensors and modules."""
 
-_NAMED = frozenset({"grad", "state", "data", "attributes", "slots", "class", "partial", *_torch.modules.MODULE_TABLES})
+_NAMED = frozenset(
+    {"grad", "state", "data", "held", "attributes", "slots", "class", "partial", *_torch.modules.MODULE_TABLES}
+)
 """Kinds of tables of which each key is the name of an attribute."""
 
 _WITHOUT_ORDER: frozenset[Kind] = frozenset({"attributes", "class"})
@@ -70,7 +76,8 @@ class Table:
     """One of the places where an object holds others.
 
     Attributes:
-        kind: Which; "keys" are those that are objects, "weakly" are the items of a dict that holds its keys or values
+        kind: Which; "held" is what a view gives (see `holders.py`),
+            "keys" are those that are objects, "weakly" are the items of a dict that holds its keys or values
             weakly, "grad" is that of a tensor, "data" its memory, "state" that of a generator, and the last are dicts
             of a module.
             "class" are the attributes of a class: data, and the functions and the like that it has.
@@ -110,8 +117,9 @@ class Table:
                 return [(name, getattr(holder, name)) for name in self.only or () if hasattr(holder, name)]
             case "cells":
                 return [(name, cell.cell_contents) for name, cell in _cells(holder)]
-            case "weakly":
-                return list(holder.items())  # type: ignore[attr-defined]
+            case "weakly" | "held":
+                items: Any = view_of(holder) if self.kind == "held" else holder
+                return list(items.items())
             case "grad":
                 assert isinstance(holder, torch.Tensor)
                 return [("grad", self.gradient_of(holder))]
@@ -155,7 +163,7 @@ class Table:
         match self.kind:
             case "elements" | "members":
                 return (holder if isinstance(holder, list) or type(holder) is set else Table.UNSEEN,)
-            case "weakly" | "grad" | "state":
+            case "weakly" | "grad" | "state" | "held":
                 return (Table.UNSEEN,)
             case "items" if isinstance(holder, OrderedDict) and len(holder) > 1:  # it has an order of its own
                 return (Table.UNSEEN,)
@@ -195,6 +203,8 @@ class Table:
                 _torch.generator.set_generator_state(holder, dict(contents)["get_state()"])
             case "class":
                 _write_class(holder, dict(contents))
+            case "held":
+                _write_view(view_of(holder), dict(contents))
             case "partial":
                 partial: Any = holder  # its type stub does not know of `__setstate__`
                 partial.__setstate__((*(v for _, v in contents), holder.__dict__ or None))
@@ -326,6 +336,8 @@ class Table:
             return OrderedDict if isinstance(container, OrderedDict) else dict
         return deque if isinstance(container, deque) else list
 
+    view_of = staticmethod(view_of)
+
     @staticmethod
     def gradient_of(tensor: torch.Tensor) -> torch.Tensor | None:
         """Returns the `.grad` of a leaf, or of a tensor that retains it. Of any other, asking for it warns."""
@@ -357,6 +369,17 @@ def _write_class(holder: object, contents: dict[Any, Any]) -> None:
     for name, value in contents.items():
         if name not in now or now[name] is not value:  # else Python forgets what it has found of methods
             type.__setattr__(holder, name, value)
+
+
+def _write_view(view: View, contents: dict[str, Any]) -> None:
+    """Has an object hold these. What cannot be removed stays: a trace puts things back in a copy of the context."""
+    for name in [*view]:
+        if name not in contents:
+            with suppress(LastingChangeError):
+                del view[name]
+    for name, value in contents.items():
+        if name not in view or view[name] is not value:
+            view[name] = value
 
 
 def _cells(function: object) -> Sequence[tuple[str, types.CellType]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from contextvars import copy_context
 from functools import partial
 from typing import Any, TypeVar
 
@@ -100,7 +101,8 @@ def trace_arguments(
         Retrace: It takes another attempt.
         SizesMustBeKnown: It takes another attempt.
     """
-    return with_handlers_waiting(partial(_trace_arguments, fn, attempt, decompositions))
+    # In a copy of the context: what the function sets in context variables is gone with it.
+    return with_handlers_waiting(partial(copy_context().run, _trace_arguments, fn, attempt, decompositions))
 
 
 def _trace_arguments(
