@@ -13,6 +13,7 @@ promises.update(
         "compiler inductor": _BACKENDS,
         "of_callable": _BACKENDS,
         "of_partitioner": _BACKENDS,
+        "holder _contextvars.ContextVar": "subclass_aot.subjects.context_variables",
         "listener assigned_data": "subclass_aot.subjects.assigned_data",
         "listener lost_gradients": "subclass_aot.subjects.lost_gradients",
         "numbers.attempt": _NUMBERS,
