@@ -14,6 +14,7 @@ promises.update(
         "of_callable": _BACKENDS,
         "of_partitioner": _BACKENDS,
         "holder _contextvars.ContextVar": "subclass_aot.subjects.context_variables",
+        "holder _thread._local": "subclass_aot.subjects.thread_locals",
         "listener assigned_data": "subclass_aot.subjects.assigned_data",
         "listener lost_gradients": "subclass_aot.subjects.lost_gradients",
         "numbers.attempt": _NUMBERS,

@@ -1,0 +1,8 @@
+"""Objects of `threading.local` that a function reaches: what this thread has there is read and put as in eager mode.
+
+A class that derives from it is walked as any class of the user's is.
+"""
+
+from subclass_aot.tables import holders
+
+holders.HOLDERS["_thread._local"] = vars
