@@ -76,7 +76,7 @@ class Declaration:
         views: For each field that says so, how view operators act on it; None where they do not.
         said: Those class keywords that the class statement itself gives; of the others the nearest base counts.
         generated: The methods that the author has not written.
-        stand_in: The class of the object that `outer` is called on, before there is a tensor.
+        stand_in: The class of the object that `outer_metadata` is called on, before there is a tensor.
         rules: For operators, and sets of them, those that the class itself has: `implements` adds to them.
         renamed: For names that fields had in files, the fields that they are now.
         is_static: Whether every instance has the same inner tensor names.

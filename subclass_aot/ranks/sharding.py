@@ -256,8 +256,8 @@ def _whole(like: Any, rows: int | None, leaves: Iterator[torch.Tensor]) -> Any:
         inner[name] = _whole(tensor, None if not share or rows is None else int(share * rows), leaves)
     made = made_of(like, inner, size)
     if tuple(made.shape) != size:
-        why = f"with the rows of all ranks its `outer` has {list(made.shape)}, and {list(size)} was cut"
-        raise not_sharded(like, why, "have `outer` read its size from inner tensors, not from context")
+        why = f"with the rows of all ranks its `outer_metadata` has {list(made.shape)}, and {list(size)} was cut"
+        raise not_sharded(like, why, "have `outer_metadata` read its size from inner tensors, not from context")
     return made
 
 

@@ -22,7 +22,7 @@ class Float8Weight(WrapperTensor, views="broadcast"):
     codes: torch.Tensor  # float8[M, N]
     scale: torch.Tensor  # float[M, 1]
 
-    def outer(self) -> Outer:  # type: ignore[override]
+    def outer_metadata(self) -> Outer:
         if not Outer.lines_up(self.codes, self.scale):
             raise Outer.misfit(self, "codes[M, N] and scale[M or 1, N or 1]")
         return Outer.like(self.codes, dtype=self.scale.dtype)

@@ -32,7 +32,7 @@ class Int4Tiles(WrapperTensor):
     packed: torch.Tensor  # uint8[M / tile, N, tile / 2]; the low bits of a byte are of the first half of the rows
     scales: torch.Tensor  # float[N / group, M, 2]: scale and middle
 
-    def outer(self) -> Outer:  # type: ignore[override]
+    def outer_metadata(self) -> Outer:
         packed, scales = self.packed.shape, self.scales.shape
         if Outer.are_known(self.packed, self.scales) and not (
             len(packed) == len(scales) == 3

@@ -24,7 +24,7 @@ class Int4Weight(WrapperTensor, views="blocks"):
     scale: torch.Tensor  # float[M, N / group]
     zero: torch.Tensor  # float[M, N / group]: the code of 0.0
 
-    def outer(self) -> Outer:  # type: ignore[override]
+    def outer_metadata(self) -> Outer:
         packed, scale, zero = self.packed.shape, self.scale.shape, self.zero.shape
         if Outer.are_known(self.packed, self.scale, self.zero) and not (
             len(packed) == len(scale) == 2

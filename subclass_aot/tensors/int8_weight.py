@@ -32,7 +32,7 @@ class Int8Weight(WrapperTensor, views="broadcast"):
     scale: torch.Tensor  # float[M, 1]
     zero_point: torch.Tensor | None = None  # float[M, 1]
 
-    def outer(self) -> Outer:  # type: ignore[override]
+    def outer_metadata(self) -> Outer:
         if not Outer.lines_up(self.codes, self.scale, self.zero_point):
             raise Outer.misfit(self, "codes[M, N], and scale and zero_point[M or 1, N or 1]")
         return Outer.like(self.codes, dtype=self.scale.dtype)

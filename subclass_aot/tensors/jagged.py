@@ -37,7 +37,7 @@ class Jagged(WrapperTensor, fallback="error"):
     offsets: torch.Tensor = structure()  # int64[B + 1]
     longest: int = 0
 
-    def outer(self) -> Outer:  # type: ignore[override]
+    def outer_metadata(self) -> Outer:
         return Outer.like(self.flat, size=(self.offsets.shape[0] - 1, self.longest, *self.flat.shape[1:]))
 
     def to_plain(self) -> torch.Tensor:

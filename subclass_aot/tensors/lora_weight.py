@@ -29,7 +29,7 @@ class LoraWeight(WrapperTensor):
     right: torch.Tensor  # [rank, N]
     gain: float = 1.0
 
-    def outer(self) -> Outer:  # type: ignore[override]
+    def outer_metadata(self) -> Outer:
         base, left, right = self.base.shape, self.left.shape, self.right.shape
         if Outer.are_known(self.base, self.left, self.right) and not (
             len(base) == len(left) == len(right) == 2 and left[1] == right[0] and base == (left[0], right[1])

@@ -36,7 +36,7 @@ class MaskedTensor(WrapperTensor, views="broadcast", fallback="error"):
     content: torch.Tensor
     mask: torch.Tensor = structure()  # bool
 
-    def outer(self) -> Outer:  # type: ignore[override]
+    def outer_metadata(self) -> Outer:
         if Outer.are_known(self.content, self.mask) and self.mask.shape != self.content.shape:
             raise Outer.misfit(self, "content and mask of one size")
         return Outer.like(self.content)

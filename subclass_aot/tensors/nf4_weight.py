@@ -28,7 +28,7 @@ class Scales(WrapperTensor, views="broadcast"):
     step: torch.Tensor  # float[M, 1]
     center: torch.Tensor  # float[M, 1]: between the least and the largest
 
-    def outer(self) -> Outer:  # type: ignore[override]
+    def outer_metadata(self) -> Outer:
         if not Outer.lines_up(self.codes, self.step, self.center):
             raise Outer.misfit(self, "codes[M, blocks], and step and center[M or 1, blocks or 1]")
         return Outer.like(self.codes, dtype=self.step.dtype)
@@ -53,7 +53,7 @@ class NF4Weight(WrapperTensor, views="blocks"):
     packed: torch.Tensor  # uint8[M, N / 2]
     scales: Scales  # float[M, N / block]
 
-    def outer(self) -> Outer:  # type: ignore[override]
+    def outer_metadata(self) -> Outer:
         packed, scales = self.packed.shape, self.scales.shape
         if Outer.are_known(self.packed, self.scales) and not (
             len(packed) == len(scales) == 2

@@ -24,7 +24,7 @@ class Sparse24Weight(WrapperTensor):
     kept: torch.Tensor  # float[M, N / 4, 2]
     places: torch.Tensor = structure()  # uint8[M, N / 4, 2]: which two of four
 
-    def outer(self) -> Outer:  # type: ignore[override]
+    def outer_metadata(self) -> Outer:
         kept, places = self.kept.shape, self.places.shape
         if Outer.are_known(self.kept, self.places) and not (len(kept) == 3 and kept[2] == 2 and places == kept):
             raise Outer.misfit(self, "kept and places[M, N / 4, 2]")

@@ -1,6 +1,7 @@
 """Tensors made of other tensors: declared fields, generated methods, operator rules.
 
-`WrapperTensor` is the base of such classes; `Outer` is what their `outer` rule returns, and `structure` marks fields.
+`WrapperTensor` is the base of such classes; `Outer` is what their rule
+`outer_metadata` returns, and `structure` marks fields.
 """
 
 from subclass_aot.wrapper import gather as gather

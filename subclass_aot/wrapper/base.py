@@ -34,8 +34,8 @@ class WrapperTensor(Wrapper):
     `dict[str, torch.Tensor]` are several; a field of any other type is context, an immutable and hashable value.
     Fields are the parameters of the constructor, in order. A class may define
 
-    - `outer(self) -> Outer`: the metadata of the tensor; default: that of its first inner tensor. It is
-      called before the tensor exists, with the fields as attributes. (`t.outer(other)` is the product, as ever.)
+    - `outer_metadata(self) -> Outer`: the metadata of the tensor; default: that of its first inner tensor. It is
+      called before the tensor exists, with the fields as attributes.
     - `to_plain(self)`: the dense tensor it stands for; operators without a rule then run on that;
     - `from_plain(self, plain)`: another of the class, like `self`, with the values of `plain`; then `copy_` and
       in-place operators without a rule work too;

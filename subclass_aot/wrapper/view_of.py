@@ -68,7 +68,7 @@ class ViewOf(WrapperTensor):
             return False  # what other steps hold may be symbols, which have no hash
         return self.steps in _TRANSPOSED
 
-    def outer(self) -> Outer:  # type: ignore[override]
+    def outer_metadata(self) -> Outer:
         base = self.base
         if self.is_transposed:  # as each product does, which need not be tried
             size, stride = base.size(), base.stride()

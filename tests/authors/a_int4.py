@@ -13,7 +13,7 @@ class Int4(sa.WrapperTensor, views="blocks"):
     scale: torch.Tensor  # float[M, N / group]
     zero: torch.Tensor  # float[M, N / group]
 
-    def outer(self):
+    def outer_metadata(self):
         rows, half = self.packed.shape
         return sa.Outer.like(self.packed, size=(rows, 2 * half), dtype=self.scale.dtype)
 

@@ -17,7 +17,7 @@ class NF4Weight(sa.WrapperTensor, views={"packed": "blocks", "scales": "blocks"}
     scales: sa.Int8Weight  # float[M, N / block]
     center: torch.Tensor  # float[M, 1]
 
-    def outer(self):
+    def outer_metadata(self):
         rows, half = self.packed.shape
         return sa.Outer.like(self.packed, size=(rows, 2 * half), dtype=self.center.dtype)
 

@@ -12,7 +12,7 @@ class Lora(sa.WrapperTensor):
     a: torch.Tensor  # [R, N]
     b: torch.Tensor  # [M, R]
 
-    def outer(self):
+    def outer_metadata(self):
         return sa.Outer.like(self.base, dtype=self.a.dtype)
 
     def to_plain(self):

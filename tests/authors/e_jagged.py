@@ -14,7 +14,7 @@ class Jagged(sa.WrapperTensor):
     offsets: torch.Tensor = sa.structure()  # int64[B + 1]
     longest: int = 0
 
-    def outer(self):
+    def outer_metadata(self):
         return sa.Outer.like(self.flat, size=(self.offsets.shape[0] - 1, self.longest, *self.flat.shape[1:]))
 
     def places(self):

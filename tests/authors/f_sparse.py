@@ -11,7 +11,7 @@ class Sparse24(sa.WrapperTensor):
     kept: torch.Tensor  # float[M, N / 4, 2]
     places: torch.Tensor = sa.structure()  # int64[M, N / 4, 2], 0 to 3
 
-    def outer(self):
+    def outer_metadata(self):
         return sa.Outer.like(self.kept, size=(self.kept.shape[0], 4 * self.kept.shape[1]))
 
     def to_plain(self):

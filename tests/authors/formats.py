@@ -15,7 +15,7 @@ class Q8_0(sa.WrapperTensor):
     blocks: torch.Tensor  # uint8[M, N / 32, 34]
     outside: torch.dtype = torch.float32
 
-    def outer(self):
+    def outer_metadata(self):
         rows, blocks, _ = self.blocks.shape
         return sa.Outer.like(self.blocks, size=(rows, 32 * blocks), dtype=self.outside)
 
@@ -41,7 +41,7 @@ class MXFP4(sa.WrapperTensor, views="blocks"):
     exponents: torch.Tensor  # uint8[M, N / 32]
     outside: torch.dtype = torch.float32
 
-    def outer(self):
+    def outer_metadata(self):
         rows, half = self.pairs.shape
         return sa.Outer.like(self.pairs, size=(rows, 2 * half), dtype=self.outside)
 
@@ -71,7 +71,7 @@ class AWQ(sa.WrapperTensor):
     scale: torch.Tensor  # float[N / group, M]
     zero: torch.Tensor  # int32[N / group, M / 8]
 
-    def outer(self):
+    def outer_metadata(self):
         return sa.Outer.like(self.packed, size=(self.scale.shape[1], self.packed.shape[0]), dtype=self.scale.dtype)
 
     def to_plain(self):
@@ -106,7 +106,7 @@ class BSR(sa.WrapperTensor):
     rows_: torch.Tensor = sa.structure()  # int64[M / R + 1]
     width: int = 0
 
-    def outer(self):
+    def outer_metadata(self):
         _, high, _ = self.blocks.shape
         return sa.Outer.like(self.blocks, size=((self.rows_.shape[0] - 1) * high, self.width))
 
@@ -131,7 +131,7 @@ class State8(sa.WrapperTensor, views="broadcast"):
     codes: torch.Tensor  # uint8[M, N]
     most: torch.Tensor  # float[M, 1]
 
-    def outer(self):
+    def outer_metadata(self):
         return sa.Outer.like(self.codes, dtype=self.most.dtype)
 
     def levels(self):
@@ -154,7 +154,7 @@ class KV8(sa.WrapperTensor, views="broadcast"):
     codes: torch.Tensor  # int8[B, T, D]
     scale: torch.Tensor  # float[B, T, 1]
 
-    def outer(self):
+    def outer_metadata(self):
         return sa.Outer.like(self.codes, dtype=self.scale.dtype)
 
     def to_plain(self):
@@ -172,7 +172,7 @@ class Shards(sa.WrapperTensor):
     parts: list[torch.Tensor]
     cut: int = 0
 
-    def outer(self):
+    def outer_metadata(self):
         size = list(self.parts[0].shape)
         size[self.cut] = sum(part.shape[self.cut] for part in self.parts)
         return sa.Outer.like(self.parts[0], size=size)

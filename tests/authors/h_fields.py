@@ -15,7 +15,7 @@ class Parts(sa.WrapperTensor):
     bias: torch.Tensor | None = None
     label: str = "x"
 
-    def outer(self):
+    def outer_metadata(self):
         return sa.Outer.like(self.blocks[0], size=(self.stats["gain"].shape[0], self.blocks[0].shape[1]))
 
     def to_plain(self):

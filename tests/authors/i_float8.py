@@ -11,7 +11,7 @@ class Float8(sa.WrapperTensor, views={"scale": "keep"}):
     bits: torch.Tensor  # float8_e4m3fn
     scale: torch.Tensor  # float[]
 
-    def outer(self):
+    def outer_metadata(self):
         return sa.Outer.like(self.bits, dtype=self.scale.dtype)
 
     def to_plain(self):

@@ -27,7 +27,7 @@ class Shard(sa.WrapperTensor):
     rank: int
     ranks: int
 
-    def outer(self):
+    def outer_metadata(self):
         return sa.Outer.like(self.local, size=(self.ranks * self.local.shape[0], *self.local.shape[1:]))
 
     def to_plain(self):

@@ -15,7 +15,7 @@ class Complex(sa.WrapperTensor, views="broadcast"):
     real: torch.Tensor
     imag: torch.Tensor
 
-    def outer(self):
+    def outer_metadata(self):
         return sa.Outer.like(self.real, dtype=self.real.dtype.to_complex())
 
     def to_plain(self):

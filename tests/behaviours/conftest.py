@@ -32,7 +32,7 @@ class Affine(WrapperTensor, views="broadcast"):
     shift: torch.Tensor | None = None  # float64[M, 1]
     gain: int = 1
 
-    def outer(self) -> Outer:  # type: ignore[override]
+    def outer_metadata(self) -> Outer:
         return Outer.like(self.codes, dtype=torch.float64)
 
     def to_plain(self) -> torch.Tensor:

@@ -32,7 +32,7 @@ class Scaled(sa.WrapperTensor):
     value: torch.Tensor
     scale: torch.Tensor
 
-    def outer(self) -> sa.Outer:
+    def outer_metadata(self) -> sa.Outer:
         return sa.Outer.like(self.value)
 
     def to_plain(self) -> Any:

@@ -25,7 +25,7 @@ class Packed(WrapperTensor):
     bytes_: torch.Tensor  # uint8[M, N // 2]
     scale: torch.Tensor  # float[M, 1]
 
-    def outer(self) -> Outer:  # type: ignore[override]
+    def outer_metadata(self) -> Outer:
         rows, half = self.bytes_.shape
         return Outer.like(self.scale, size=(rows, 2 * half))
 

@@ -47,7 +47,7 @@ class Half(WrapperTensor):
 
     whole: torch.Tensor
 
-    def outer(self) -> Outer:
+    def outer_metadata(self) -> Outer:
         return Outer.like(self.whole)
 
     def to_plain(self) -> torch.Tensor:

@@ -16,7 +16,7 @@ def _class(factor: int, rule: int = 1) -> Any:
     class Weight(sa.WrapperTensor):
         codes: torch.Tensor
 
-        def outer(self) -> sa.Outer:
+        def outer_metadata(self) -> sa.Outer:
             return sa.Outer.like(self.codes)
 
         def to_plain(self) -> torch.Tensor:

@@ -95,7 +95,7 @@ class Packed(WrapperTensor):
     codes: torch.Tensor  # uint8[M, N / 2]
     scale: torch.Tensor  # float[M, 1]
 
-    def outer(self) -> Outer:  # type: ignore[override]
+    def outer_metadata(self) -> Outer:
         rows, half = self.codes.shape
         return Outer.like(self.codes, size=(rows, 2 * half), dtype=self.scale.dtype)
 

@@ -24,7 +24,7 @@ class Frozen(WrapperTensor, views="broadcast"):
     codes: torch.Tensor
     scale: torch.Tensor
 
-    def outer(self) -> Outer:  # type: ignore[override]
+    def outer_metadata(self) -> Outer:
         return Outer.like(self.codes, dtype=self.scale.dtype)
 
     def to_plain(self) -> torch.Tensor:

@@ -32,7 +32,7 @@ class Noted(WrapperTensor, fallback="each"):
 class Turned(WrapperTensor, fallback="error"):
     value: torch.Tensor
 
-    def outer(self) -> Outer:
+    def outer_metadata(self) -> Outer:
         return Outer(
             size=self.value.shape[::-1],
             stride=(1, 7),

@@ -31,7 +31,7 @@ class Twice(WrapperTensor, fallback="each"):
     codes: torch.Tensor
     scale: torch.Tensor
 
-    def outer(self) -> Outer:
+    def outer_metadata(self) -> Outer:
         return Outer.like(self.codes, size=(*self.codes.shape, 2), dtype=torch.float64)
 
 
@@ -51,7 +51,7 @@ class Coded(WrapperTensor, views="broadcast"):
     codes: torch.Tensor
     scale: torch.Tensor
 
-    def outer(self) -> Outer:
+    def outer_metadata(self) -> Outer:
         return Outer.like(self.codes, dtype=self.scale.dtype)
 
     def to_plain(self) -> torch.Tensor:

@@ -15,7 +15,7 @@ class Rows(WrapperTensor, views="broadcast"):
     codes: torch.Tensor
     scale: torch.Tensor
 
-    def outer(self) -> Outer:  # type: ignore[override]
+    def outer_metadata(self) -> Outer:
         return Outer.like(self.codes, dtype=self.scale.dtype)
 
     def to_plain(self) -> torch.Tensor:
@@ -33,7 +33,7 @@ class Coded(WrapperTensor, views={"table": "keep"}):
     codes: torch.Tensor
     table: torch.Tensor
 
-    def outer(self) -> Outer:  # type: ignore[override]
+    def outer_metadata(self) -> Outer:
         return Outer.like(self.codes, dtype=self.table.dtype)
 
     def to_plain(self) -> torch.Tensor:
@@ -89,7 +89,7 @@ class Packed(WrapperTensor):
     packed: torch.Tensor
     scale: torch.Tensor
 
-    def outer(self) -> Outer:  # type: ignore[override]
+    def outer_metadata(self) -> Outer:
         rows, half = self.packed.shape
         return Outer((rows, half * 2), None, dtype=self.scale.dtype, device=self.scale.device)
 

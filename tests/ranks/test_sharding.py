@@ -214,7 +214,7 @@ class Sized(WrapperTensor, views="broadcast"):
     value: torch.Tensor
     rows: int
 
-    def outer(self) -> Outer:  # type: ignore[override]
+    def outer_metadata(self) -> Outer:
         return Outer.like(self.value, size=(self.rows, *self.value.shape[1:]))
 
 
@@ -222,7 +222,7 @@ def test_a_size_in_the_context_is_not_that_of_the_whole() -> None:
     policy, mesh = SimpleNamespace(param_dtype=None), SimpleNamespace(size=lambda: 2)
     inputs, gathering = pre_all_gather(Sized(torch.ones(2, 3), 2), mesh, (4, 3), nn.Module(), policy)
     with pytest.raises(
-        ShardingError, match=r"with the rows of all ranks its `outer` has \[2, 3\], and \[4, 3\] was cut"
+        ShardingError, match=r"with the rows of all ranks its `outer_metadata` has \[2, 3\], and \[4, 3\] was cut"
     ):
         post_all_gather([torch.cat([inputs[0], inputs[0]])], gathering)
     with pytest.raises(OperatorRuleError, match=r"it would have size \[2, 3\]"):

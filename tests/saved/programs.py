@@ -31,7 +31,7 @@ class Gray(sa.WrapperTensor):
     levels: int = 4
     title: str = "gray"
 
-    def outer(self) -> sa.Outer:
+    def outer_metadata(self) -> sa.Outer:
         return sa.Outer.like(self.codes)
 
     def to_plain(self) -> torch.Tensor:

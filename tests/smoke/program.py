@@ -115,7 +115,7 @@ def declare(torch: Any, sa: Any) -> None:
         codes: torch.Tensor
         scale: torch.Tensor
 
-        def outer(self) -> Any:
+        def outer_metadata(self) -> Any:
             return sa.Outer.like(self.codes, dtype=self.scale.dtype)
 
         def to_plain(self) -> Any:

@@ -23,7 +23,7 @@ class Permuted(sa.WrapperTensor):
     rows: torch.Tensor
     order: torch.Tensor = sa.structure()
 
-    def outer(self) -> sa.Outer:  # type: ignore[override]
+    def outer_metadata(self) -> sa.Outer:
         return sa.Outer.like(self.rows)
 
     def to_plain(self) -> torch.Tensor:
@@ -42,7 +42,7 @@ class Levels(sa.WrapperTensor, views={"codes": "broadcast", "levels": "keep"}):
     codes: torch.Tensor
     levels: torch.Tensor
 
-    def outer(self) -> sa.Outer:  # type: ignore[override]
+    def outer_metadata(self) -> sa.Outer:
         return sa.Outer.like(self.codes, dtype=self.levels.dtype)
 
     def to_plain(self) -> torch.Tensor:

@@ -52,7 +52,7 @@ class Scaled(WrapperTensor, views={"table": "keep"}):
     shift: torch.Tensor
     table: torch.Tensor
 
-    def outer(self) -> Outer:
+    def outer_metadata(self) -> Outer:
         return Outer.like(self.codes, dtype=self.scale.dtype)
 
     def to_plain(self) -> torch.Tensor:
@@ -71,7 +71,7 @@ class Rounded(WrapperTensor, views="broadcast"):
     codes: torch.Tensor
     step: torch.Tensor
 
-    def outer(self) -> Outer:
+    def outer_metadata(self) -> Outer:
         return Outer.like(self.codes, dtype=self.step.dtype)
 
     def to_plain(self) -> torch.Tensor:
@@ -110,5 +110,5 @@ class Labelled(WrapperTensor):
     def dtype_outside(self) -> torch.dtype:
         return self.scale.dtype
 
-    def outer(self) -> Outer:
+    def outer_metadata(self) -> Outer:
         return Outer.like(self.codes, dtype=self.dtype_outside())

@@ -27,7 +27,7 @@ class Scaled(WrapperTensor, views="broadcast"):
     codes: torch.Tensor
     scale: torch.Tensor
 
-    def outer(self) -> Outer:
+    def outer_metadata(self) -> Outer:
         return Outer.like(self.codes, dtype=self.scale.dtype)
 
     def to_plain(self) -> torch.Tensor:

@@ -19,7 +19,7 @@ class Number(sa.WrapperTensor):
     codes: torch.Tensor
     scale: float
 
-    def outer(self) -> sa.Outer:
+    def outer_metadata(self) -> sa.Outer:
         return sa.Outer.like(self.codes, dtype=torch.float32)
 
     def to_plain(self) -> Any:

@@ -170,7 +170,7 @@ class Codes(WrapperTensor):
     codes: torch.Tensor
     scale: torch.Tensor
 
-    def outer(self) -> Any:
+    def outer_metadata(self) -> Any:
         return Outer.like(self.codes, dtype=self.scale.dtype)
 
 

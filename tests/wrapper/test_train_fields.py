@@ -23,7 +23,7 @@ class Lora(WrapperTensor):
     b: torch.Tensor
     gain: float = 1.0
 
-    def outer(self) -> Outer:  # type: ignore[override]
+    def outer_metadata(self) -> Outer:
         return Outer.like(self.base)
 
     def to_plain(self) -> torch.Tensor:

@@ -25,7 +25,7 @@ class LowRank(WrapperTensor):
     left: torch.Tensor
     right: torch.Tensor
 
-    def outer(self) -> Outer:  # type: ignore[override]
+    def outer_metadata(self) -> Outer:
         return Outer((self.left.shape[0], self.right.shape[1]), None, self.left.dtype, self.left.device)
 
     def to_plain(self) -> torch.Tensor:
@@ -38,7 +38,7 @@ class Packed(WrapperTensor):
     packed: torch.Tensor
     scale: torch.Tensor
 
-    def outer(self) -> Outer:  # type: ignore[override]
+    def outer_metadata(self) -> Outer:
         rows, half = self.packed.shape
         return Outer((rows, 2 * half), None, self.scale.dtype, self.scale.device)
 
@@ -186,7 +186,7 @@ class Halves(WrapperTensor):
     one: torch.Tensor
     other: torch.Tensor
 
-    def outer(self) -> Outer:  # type: ignore[override]
+    def outer_metadata(self) -> Outer:
         return Outer.like(self.one, dtype=self.one.dtype.to_complex())
 
     def to_plain(self) -> torch.Tensor:

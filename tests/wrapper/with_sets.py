@@ -53,7 +53,7 @@ class Jagged(WrapperTensor):
     offsets: torch.Tensor = structure()  # int64[B + 1]
     longest: int = 0
 
-    def outer(self) -> Outer:
+    def outer_metadata(self) -> Outer:
         return Outer.like(self.flat, size=(self.offsets.shape[0] - 1, self.longest, *self.flat.shape[1:]), stride=None)
 
     def places(self) -> tuple[torch.Tensor, torch.Tensor]:

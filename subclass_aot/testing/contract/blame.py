@@ -192,7 +192,7 @@ class Watch:
         return None if below is None else self._known[id(below.f_code)]
 
 
-PROTOCOL = ("__new__", "__init__", "__tensor_flatten__", "__tensor_unflatten__", "__repr__", "outer")
+PROTOCOL = ("__new__", "__init__", "__tensor_flatten__", "__tensor_unflatten__", "__repr__", "outer_metadata")
 """What all programs run, and has clauses of its own: it is half as suspicious."""
 
 

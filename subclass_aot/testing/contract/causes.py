@@ -19,7 +19,7 @@ _FLATTEN, _UNFLATTEN = "__tensor_flatten__", "__tensor_unflatten__"
 ABOUT: dict[int, tuple[str, ...]] = {
     0: ("from_plain", *READINGS),
     1: ("__new__",),
-    2: ("outer", "__new__", *READINGS),
+    2: ("outer_metadata", "__new__", *READINGS),
     3: ("__new__",),
     4: ("__new__",),
     7: (_UNFLATTEN, _FLATTEN),
@@ -197,7 +197,7 @@ def _about(
         return (writer,)
     is_of_dtype = " after it was written, not torch." in finding.why and not _of_names(("from_plain",), known)
     if is_of_dtype or re.search(r"^to\(.* outside, not on ", finding.why):
-        return _of_names(("outer", "__new__"), known)
+        return _of_names(("outer_metadata", "__new__"), known)
     runs = [*mine, *kept]
     methods = _of_names(_ABOUT_BY_NAME.get(clause.name) or ABOUT.get(clause.number, ()), known)
     is_of_x = {2: " of x is ", 10: "the round trip"}.get(clause.number, "")
@@ -264,7 +264,7 @@ def _of_names(names: Sequence[str], known: Collection[Method]) -> tuple[Method, 
 
 def _of_outside(finding: Finding, known: Collection[Method], other: Method) -> tuple[Method, ...]:
     """Returns what says the metadata outside, where that is not what it should be."""
-    methods = _of_names(("outer", "__new__"), known) if " outside, " in finding.why else ()
+    methods = _of_names(("outer_metadata", "__new__"), known) if " outside, " in finding.why else ()
     return () if other in methods else methods[:1]
 
 

@@ -66,7 +66,7 @@ _BY_HAND = {
 
 _DECLARED = {
     0: "from_plain(self, plain) so that to_plain() of it is plain, rounded: of self only sizes and the context count",
-    2: "return sa.Outer.like({outer}), in outer",
+    2: "return sa.Outer.like({outer}), in outer_metadata",
     22: 'class {cls}(sa.WrapperTensor, views="broadcast") has views without rules; a rule gives views of each field',
     23: "take the rule out: writes go through from_plain then; or @{cls}.implements(aten.add_.Tensor) that returns x",
     24: "declare from_plain, by which new_zeros is made; a rule for zeros_like, if any, is to give fields that mean 0",
@@ -235,9 +235,9 @@ _VIEWS = (
 def _outside(fact: str, what: str, meant: str) -> str:
     """Returns what to write where the metadata outside is not that of what the tensor means."""
     if what != "x":  # of the tensor itself it is right
-        return f"in to_plain, the {fact} that outer says, of self: no dtype or size that is written out"
+        return f"in to_plain, the {fact} that outer_metadata says, of self: no dtype or size that is written out"
     made = "sa.Outer(size, None, dtype=..., device=...)" if fact == "shape" else "dtype= of the field that has it"
-    return f"in outer, the {fact} of what to_plain() gives, {meant}: {made}"
+    return f"in outer_metadata, the {fact} of what to_plain() gives, {meant}: {made}"
 
 
 def _number_of(clause: Clause, rule: Method, why: str) -> int:

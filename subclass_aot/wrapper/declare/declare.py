@@ -13,7 +13,7 @@ from subclass_aot.declaration import Declaration, Field
 from subclass_aot.errors import DefinitionError
 from subclass_aot.wrapper.declare import construct, gradients, messages
 from subclass_aot.wrapper.declare.fields import read_fields
-from subclass_aot.wrapper.declare.outer import outer_rule, rule_or_product, stand_in
+from subclass_aot.wrapper.declare.outer import outer_rule, stand_in, take_rule_of_old_name
 from subclass_aot.wrapper.kind import Wrapper
 from subclass_aot.wrapper.serialize import allow_loading
 
@@ -45,11 +45,10 @@ def declare(cls: type[Wrapper], given: Mapping[str, object], caller_locals: Mapp
     fields = read_fields(cls, inherited, caller_locals)
     said = _said(cls, fields, given["fallback"], given["views"], keywords["fallback"])
     renamed.update(_renamed(cls, fields, given["renamed"]))
+    take_rule_of_old_name(cls)
     rule = outer_rule(cls)
     if rule is not None and not callable(rule):
         raise DefinitionError(messages.OUTER_NOT_CALLABLE.format(cls=cls.__name__, value=rule))
-    if "outer" in vars(cls):
-        cls.outer = rule_or_product(vars(cls)["outer"])  # type: ignore[method-assign]
     for field in fields.values():
         if inspect.isdatadescriptor(getattr(torch.Tensor, field.name, None)):
             setattr(cls, field.name, construct.held_property(field))

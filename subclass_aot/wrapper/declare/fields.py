@@ -20,7 +20,7 @@ from subclass_aot.wrapper.declare import messages
 _SEQUENCES = (list, tuple, collections.abc.Sequence)
 _MAPPINGS = (dict, collections.abc.Mapping)
 _MUTABLE = (list, dict, set, bytearray, collections.abc.MutableSequence, collections.abc.MutableMapping)
-_RESERVED = {"outer", "to_plain", "from_plain", "from_tangent", "accepts"}
+_RESERVED = {"outer", "outer_metadata", "to_plain", "from_plain", "from_tangent", "accepts"}
 _ONE = ("tensor", "optional", "context")
 _GIVEN_UP = frozenset(
     "values indices crow_indices col_indices ccol_indices row_indices real imag mean std var median mode min max sum "

@@ -83,19 +83,26 @@ UNREADABLE = """{cls}.{name}: the annotation {annotation!r} cannot be evaluated:
 
 Whether a field is a tensor is read from its annotation when the class is defined."""
 
-OUTER_NOT_CALLABLE = """{cls}.outer must be a method, not {value!r}.
+OUTER_NOT_CALLABLE = """{cls}.outer_metadata must be a method, not {value!r}.
 
-    outer = torch.float16                                          # wrong
-    def outer(self):                                               # right
+    outer_metadata = torch.float16                                 # wrong
+    def outer_metadata(self):                                               # right
         return Outer.like(self.codes, dtype=torch.float16)
 
 It is called for every instance before the tensor exists, with the fields as attributes."""
 
-OUTER_RESULT = """{cls}.outer returned {value!r}, not an Outer.
+OUTER_OF_OLD_NAME = """{cls}.outer is called outer_metadata now: torch.Tensor.outer is the product of two vectors.
 
     def outer(self):                                               # wrong
+    def outer_metadata(self):                                      # right
+
+The next release reads `outer_metadata` only. A class with both names works with this version and the last one."""
+
+OUTER_RESULT = """{cls}.outer_metadata returned {value!r}, not an Outer.
+
+    def outer_metadata(self):                                               # wrong
         return self.codes.shape
-    def outer(self):                                               # right
+    def outer_metadata(self):                                               # right
         return Outer.like(self.codes, size=..., dtype=...)
 
 Size, stride, dtype, device, layout and offset are all needed to make the tensor."""

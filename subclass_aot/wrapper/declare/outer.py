@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import functools
+import inspect
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from types import FunctionType
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -114,7 +114,7 @@ def outer_of(cls: type, state: Mapping[str, Any]) -> Outer:
         state: What the instance's `__dict__` will hold.
 
     Returns:
-        What the class's `outer` method says; without one, the metadata of the first inner tensor.
+        What the class's `outer_metadata` method says; without one, the metadata of the first inner tensor.
     """
     rule = outer_rule(cls)
     if rule is None:
@@ -128,45 +128,67 @@ def outer_of(cls: type, state: Mapping[str, Any]) -> Outer:
 
 
 def outer_rule(cls: type) -> Any:
-    """Returns the `outer` that the class or a base of its own defines, or None; `torch.Tensor.outer` (a product) is
-    not it.
+    """Returns the `outer_metadata` that the class or a base of its own defines, or None."""
+    return getattr(cls, _RULE, None)
+
+
+def take_rule_of_old_name(cls: type) -> None:
+    """Makes a rule that has the name of 0.1, `outer`, the `outer_metadata` of the class, with a warning.
+
+    A method `outer` that takes another tensor is the product, as `torch.Tensor.outer` is, and stays what it is. A class
+    that has both names works with this version and with 0.1, so it gets no warning. Up to the next release `t.outer()`
+    and `super().outer()` give the metadata.
+
+    Raises:
+        DefinitionError: The attribute `outer` cannot be called.
     """
-    found = cls.outer  # type: ignore[attr-defined]
-    if found is _PRODUCT:
-        return None
-    if type(found) is FunctionType and (rule := found.__dict__.get(_RULE)) is not None:  # as `declare` leaves it
-        return rule
-    for base in cls.__mro__[: cls.__mro__.index(torch.Tensor)]:
-        if "outer" in vars(base):
-            return getattr(vars(base)["outer"], _RULE, vars(base)["outer"])
-    return None
+    names: Mapping[str, Any] = next(
+        (vars(base) for base in _own_bases(cls) if not vars(base).keys().isdisjoint((_RULE, _OLD))), {}
+    )
+    old = names.get(_OLD)
+    if _RULE not in names and _OLD in names:
+        if not callable(old):
+            raise DefinitionError(messages.OUTER_NOT_CALLABLE.format(cls=cls.__name__, value=old))
+        if not _takes_self_only(old):
+            return
+        code = getattr(old, "__code__", take_rule_of_old_name.__code__)
+        message = messages.OUTER_OF_OLD_NAME.format(cls=cls.__name__)
+        at = (code.co_filename, code.co_firstlineno, cls.__module__)
+        warnings.warn_explicit(message, DeprecationWarning, *at)
+        setattr(cls, _RULE, old)
+    if _RULE in vars(cls) and (old is None or _takes_self_only(old)):
+        setattr(cls, _OLD, _rule_or_product(vars(cls)[_RULE]))
 
 
-def rule_or_product(rule: Callable[[Any], Outer]) -> Callable[..., Any]:
-    """Returns an author's `outer` as the attribute of the class: called with another tensor, it is
-    `torch.Tensor.outer`.
-    """
+def _own_bases(cls: type) -> tuple[type, ...]:
+    return cls.__mro__[: cls.__mro__.index(torch.Tensor)]
 
-    @functools.wraps(rule)
-    def outer(self: Any, *vec2: Any, **kwargs: Any) -> Any:
+
+def _takes_self_only(rule: Callable[..., Any]) -> bool:
+    try:
+        return len(inspect.signature(rule).parameters) == 1
+    except (TypeError, ValueError):  # a callable that has no signature
+        return True
+
+
+def _rule_or_product(rule: Callable[[torch.Tensor], Outer]) -> Callable[..., torch.Tensor | Outer]:
+    def outer(self: torch.Tensor, *vec2: torch.Tensor, **kwargs: torch.Tensor) -> torch.Tensor | Outer:
         return torch.Tensor.outer(self, *vec2, **kwargs) if vec2 or kwargs else rule(self)
 
-    setattr(outer, _RULE, rule)
     return outer
 
 
-_RULE = "subclass_aot_rule"
-_PRODUCT = torch.Tensor.outer
+_RULE, _OLD = "outer_metadata", "outer"
 
 
 def stand_in(cls: type) -> type:
     """Returns a class of plain objects with the names that the wrapper class and its own bases define.
 
-    `outer` needs `self` before there is a tensor. The stand-in says that its class is the wrapper's,
-    so that `super().outer()` works in a rule.
+    `outer_metadata` needs `self` before there is a tensor. The stand-in says that its class is the wrapper's,
+    so that `super().outer_metadata()` works in a rule.
     """
     namespace: dict[str, Any] = {}
-    for base in reversed(cls.__mro__[: cls.__mro__.index(torch.Tensor)]):
+    for base in reversed(_own_bases(cls)):
         namespace.update((name, value) for name, value in vars(base).items() if not name.startswith("__"))
     namespace["__class__"] = property(lambda self: cls)
     return type(f"{cls.__name__}Fields", (), namespace)

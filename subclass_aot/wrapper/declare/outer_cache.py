@@ -102,7 +102,7 @@ class _WithoutValues:
 
 @_torch.dynamo.below_dynamo
 def follows_from_metadata(made: Wrapper, is_new: bool = True) -> bool:
-    """Returns whether `outer()` gives the same metadata for stand-ins without values, so that its result may be cached.
+    """Returns whether `outer_metadata()` gives stand-ins without values the same metadata: its result may be cached.
 
     Args:
         made: A wrapper of dense inner tensors.

@@ -110,7 +110,7 @@ def _like(cls: type[Wrapper], func: Operator, self: Any, **kwargs: Any) -> Any:
 
 
 def _converted(dtype: torch.dtype, outer: torch.dtype, wanted: torch.dtype) -> torch.dtype | None:
-    """Returns the dtype of a field where its tensor goes from `outer` to `wanted`; None if it stays as it is.
+    """Returns the dtype of a field where its tensor goes from `outer_metadata` to `wanted`; None if it stays as it is.
 
     A field that has the dtype of the tensor follows. So do the real parts of complex numbers.
     """

@@ -43,14 +43,14 @@ def refused(cls: type[Wrapper], func: AnyOperator, args: Sequence[object], why: 
 
 
 def other_than_outer(wrapper: torch.Tensor, plain: torch.Tensor) -> OperatorRuleError:
-    """Returns the error for a `to_plain` that gives another size or dtype than the class says in `outer`."""
+    """Returns the error for a `to_plain` that gives another size or dtype than the class says in `outer_metadata`."""
     cls = type(wrapper).__name__
     return OperatorRuleError(
-        f"{cls}.to_plain() gives {plain.dtype} {list(plain.shape)}, and {cls}.outer() says {wrapper.dtype} "
+        f"{cls}.to_plain() gives {plain.dtype} {list(plain.shape)}, and {cls}.outer_metadata() says {wrapper.dtype} "
         f"{list(wrapper.shape)}: operators would have results of another dtype or size.\n"
         f"  at:       {user_line()}\n"
-        f"  Instead:  give what outer() says, as by `.to(self.dtype)`: fields marked with structure() keep their\n"
-        f"            dtype where a wrapper is converted, and so does a table that is no field."
+        f"  Instead:  give what outer_metadata() says, as by `.to(self.dtype)`: fields marked with structure() keep\n"
+        f"            their dtype where a wrapper is converted, and so does a table that is no field."
     )
 
 

@@ -119,7 +119,7 @@ class Scaled(WrapperTensor, views="broadcast"):
     codes: torch.Tensor
     scale: torch.Tensor
 
-    def outer(self) -> Outer:
+    def outer_metadata(self) -> Outer:
         return Outer.like(self.codes, dtype=self.scale.dtype)
 
     def to_plain(self) -> torch.Tensor:
@@ -135,7 +135,7 @@ class Signed(WrapperTensor, views="broadcast"):
     codes: torch.Tensor
     negated: bool = False
 
-    def outer(self) -> Outer:
+    def outer_metadata(self) -> Outer:
         return Outer.like(self.codes)
 
     def to_plain(self) -> torch.Tensor:

@@ -20,7 +20,7 @@ class Grouped(WrapperTensor, views="blocks"):
     zero: torch.Tensor  # float[M, N / group]
     group: int = 4
 
-    def outer(self) -> Outer:
+    def outer_metadata(self) -> Outer:
         return Outer.like(self.codes, dtype=self.scale.dtype)
 
     def spread(self, part: torch.Tensor) -> torch.Tensor:
@@ -57,7 +57,7 @@ class Product(WrapperTensor):
     wide: torch.Tensor  # float[R, N]
     factor: float = 0.5
 
-    def outer(self) -> Outer:
+    def outer_metadata(self) -> Outer:
         rows, columns = self.tall.shape[0], self.wide.shape[1]
         stride = (1, rows) if self.tall.stride(0) == 1 < self.tall.stride(1) else (columns, 1)
         return Outer((rows, columns), stride, dtype=self.tall.dtype, device=self.tall.device)
@@ -94,7 +94,7 @@ class Masked(WrapperTensor, views="broadcast"):
     values: torch.Tensor
     counts: torch.Tensor  # bool
 
-    def outer(self) -> Outer:
+    def outer_metadata(self) -> Outer:
         return Outer.like(self.values)
 
     def to_plain(self) -> torch.Tensor:

@@ -101,7 +101,7 @@ PLANTED: tuple[Planted, ...] = (
     Planted(
         "planted_declared",
         "m_nvfp4",
-        "outer",
+        "outer_metadata",
         (
             "        return sa.Outer.like(self.codes, dtype=self.scale.dtype)\n"
             "\n"
@@ -194,7 +194,7 @@ PLANTED: tuple[Planted, ...] = (
     Planted(
         "planted_declared",
         "m_kron",
-        "outer",
+        "outer_metadata",
         (
             "dtype=self.left.dtype, device=self.left.device)\n"
             "\n"
@@ -260,7 +260,7 @@ PLANTED: tuple[Planted, ...] = (
     Planted(
         "planted_declared",
         "m_permuted",
-        "outer",
+        "outer_metadata",
         "return sa.Outer.like(self.rows)",
         "return sa.Outer.like(self.order)",
         "outer|Outer",
@@ -422,7 +422,9 @@ PLANTED: tuple[Planted, ...] = (
         "return Paged(pages, self.table)",
         "from_plain|clone|memory",
     ),
-    Planted("planted_declared", "m_paged", "outer", "(self.table.shape[0] * s, d)", "(p * s, d)", "outer|Outer"),
+    Planted(
+        "planted_declared", "m_paged", "outer_metadata", "(self.table.shape[0] * s, d)", "(p * s, d)", "outer|Outer"
+    ),
     Planted(
         "planted_declared",
         "m_counted",

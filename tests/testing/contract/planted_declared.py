@@ -19,7 +19,7 @@ class NVFP4(sa.WrapperTensor, views="blocks"):
     codes: torch.Tensor  # uint8[M, N]
     scale: torch.Tensor  # float[M, N / 4]
 
-    def outer(self) -> Any:
+    def outer_metadata(self) -> Any:
         return sa.Outer.like(self.codes, dtype=self.scale.dtype)
 
     def to_plain(self) -> Any:
@@ -41,7 +41,7 @@ class Ternary(sa.WrapperTensor, views="broadcast"):
     scale: torch.Tensor  # float[M, 1]
     accepts = (sa.ViewOf,)
 
-    def outer(self) -> Any:
+    def outer_metadata(self) -> Any:
         return sa.Outer.like(self.codes, dtype=self.scale.dtype)
 
     def to_plain(self) -> Any:
@@ -66,7 +66,7 @@ class Kron(sa.WrapperTensor):
     left: torch.Tensor
     right: torch.Tensor
 
-    def outer(self) -> Any:
+    def outer_metadata(self) -> Any:
         (a, b), (c, d) = self.left.shape, self.right.shape
         return sa.Outer((a * c, b * d), None, dtype=self.left.dtype, device=self.left.device)
 
@@ -92,7 +92,7 @@ class Triangle(sa.WrapperTensor):
     flat: torch.Tensor
     side: int
 
-    def outer(self) -> Any:
+    def outer_metadata(self) -> Any:
         return sa.Outer((self.side, self.side), None, dtype=self.flat.dtype, device=self.flat.device)
 
     def to_plain(self) -> Any:
@@ -113,7 +113,7 @@ class Permuted(sa.WrapperTensor):
     rows: torch.Tensor
     order: torch.Tensor = sa.structure()
 
-    def outer(self) -> Any:
+    def outer_metadata(self) -> Any:
         return sa.Outer.like(self.rows)
 
     def to_plain(self) -> Any:
@@ -128,7 +128,7 @@ class Circulant(sa.WrapperTensor):
 
     column: torch.Tensor
 
-    def outer(self) -> Any:
+    def outer_metadata(self) -> Any:
         n = self.column.shape[0]
         return sa.Outer((n, n), None, dtype=self.column.dtype, device=self.column.device)
 
@@ -159,7 +159,7 @@ class Paged(sa.WrapperTensor):
     pages: torch.Tensor  # [P, S, D]
     table: torch.Tensor = sa.structure()
 
-    def outer(self) -> Any:
+    def outer_metadata(self) -> Any:
         p, s, d = self.pages.shape
         return sa.Outer((self.table.shape[0] * s, d), None, dtype=self.pages.dtype, device=self.pages.device)
 

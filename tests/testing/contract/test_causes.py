@@ -65,7 +65,7 @@ def test_two_mistakes_are_two_causes() -> None:
 
 def test_a_reading() -> None:
     assert causes(Stale)[0][0] == ["to_plain"]
-    assert causes(Widened)[0][0] == ["outer", "to_plain"]
+    assert causes(Widened)[0][0] == ["outer_metadata", "to_plain"]
 
 
 class Slip(Scaled):

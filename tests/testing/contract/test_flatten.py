@@ -66,7 +66,7 @@ class Diagonal(WrapperTensor):
 
     values: torch.Tensor
 
-    def outer(self) -> Outer:
+    def outer_metadata(self) -> Outer:
         size = self.values.shape[0]
         return Outer((size, size), None, dtype=self.values.dtype, device=self.values.device)
 

@@ -74,7 +74,7 @@ class OtherDtype(Scaled):
     def from_plain(self, plain: torch.Tensor) -> Any:
         return OtherDtype(plain.clone(), torch.ones_like(self.scale, dtype=torch.float64))
 
-    def outer(self) -> Any:
+    def outer_metadata(self) -> Any:
         return Outer.like(self.codes)
 
     def to_plain(self) -> torch.Tensor:
@@ -219,7 +219,7 @@ class OneBit(WrapperTensor):
     bits: torch.Tensor  # bool
     step: torch.Tensor
 
-    def outer(self) -> Outer:
+    def outer_metadata(self) -> Outer:
         return Outer.like(self.base, dtype=self.step.dtype)
 
     def to_plain(self) -> torch.Tensor:

@@ -119,8 +119,8 @@ def test_both_that_do_not_agree_are_named() -> None:
 
 def test_fields_have_the_names_of_the_class() -> None:
     outer = next(clause for clause in CLAUSES if clause.number == 2)
-    assert remedy(outer, Aligned) == "return sa.Outer.like(self.rows), in outer"
-    assert remedy(outer, TwoTensor) == "return sa.Outer.like(self.a, dtype=self.b.dtype), in outer"
+    assert remedy(outer, Aligned) == "return sa.Outer.like(self.rows), in outer_metadata"
+    assert remedy(outer, TwoTensor) == "return sa.Outer.like(self.a, dtype=self.b.dtype), in outer_metadata"
     clone = next(clause for clause in CLAUSES if clause.name == "clone")
     assert "return Aligned(x.rows.clone(), x.order.clone())" in remedy(clone, Aligned)
 

@@ -41,7 +41,7 @@ class OtherDtype(Scaled):
     Also: 22, 24, 25, 27, 41, 43
     """
 
-    def outer(self) -> Outer:
+    def outer_metadata(self) -> Outer:
         return Outer.like(self.codes, dtype=torch.float64)
 
 
@@ -69,7 +69,7 @@ class SizeOfValues(WrapperTensor):
     flat: torch.Tensor
     sizes: torch.Tensor
 
-    def outer(self) -> Outer:
+    def outer_metadata(self) -> Outer:
         return Outer((len(self.sizes), int(self.sizes.max())), None, dtype=self.flat.dtype, device=self.flat.device)
 
     def to_plain(self) -> torch.Tensor:

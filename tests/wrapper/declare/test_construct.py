@@ -120,7 +120,7 @@ class Listed(WrapperTensor):
 
     codes: torch.Tensor
 
-    def outer(self) -> Outer:
+    def outer_metadata(self) -> Outer:
         return Outer.like(self.codes, size=[*self.codes.shape], stride=[*self.codes.stride()])
 
 

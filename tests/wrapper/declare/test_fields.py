@@ -67,7 +67,7 @@ class Columns(WrapperTensor):
     mode: str = "sum"
     columns: int = 4
 
-    def outer(self) -> Outer:  # type: ignore[override]
+    def outer_metadata(self) -> Outer:
         return Outer.like(self.values, size=(len(self.values), self.columns))
 
     def to_plain(self) -> torch.Tensor:
@@ -81,7 +81,7 @@ class Complex(WrapperTensor):
     real: torch.Tensor
     imag: torch.Tensor | None = None
 
-    def outer(self) -> Outer:  # type: ignore[override]
+    def outer_metadata(self) -> Outer:
         return Outer.like(self.real, dtype=self.real.dtype.to_complex())
 
     def to_plain(self) -> torch.Tensor:
@@ -126,7 +126,7 @@ def test_outer_with_another_tensor_is_the_product() -> None:
     other = torch.rand(2)
     torch.testing.assert_close(x.outer(other), torch.outer(x.to_plain(), other + 0j))
     torch.testing.assert_close(x.outer(vec2=other), x.outer(other))
-    assert x.outer().dtype == torch.complex64
+    assert x.outer_metadata().dtype == torch.complex64
 
 
 def test_fields_are_inherited_in_order() -> None:
@@ -175,7 +175,11 @@ class Unhashable:
         ({"bits": int, "codes": torch.Tensor}, {"bits": 8}, ["Wrong.codes has no default but follows bits"]),
         ({"parts": list[torch.Tensor], "parts_0": int}, {}, ["Wrong.parts_0", "an element of Wrong.parts"]),
         ({"codes": "torch.Tensr"}, {}, ["Wrong.codes", "cannot be evaluated", "torch.Tensr"]),
-        ({"codes": torch.Tensor}, {"outer": torch.float16}, ["Wrong.outer must be a method", "torch.float16"]),
+        (
+            {"codes": torch.Tensor},
+            {"outer_metadata": torch.float16},
+            ["Wrong.outer_metadata must be a method", "torch.float16"],
+        ),
     ],
 )
 def test_wrong_declarations(annotations: dict[str, object], namespace: dict[str, object], parts: list[str]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -22,8 +24,8 @@ def test_outer_like() -> None:
 class Packed(Labelled):
     """Two codes in a byte."""
 
-    def outer(self) -> Outer:
-        below = super().outer()
+    def outer_metadata(self) -> Outer:
+        below = super().outer_metadata()
         return Outer.like(self.codes, dtype=below.dtype, size=(self.codes.shape[0], 2 * self.codes.shape[1]))
 
 
@@ -48,11 +50,69 @@ def test_outer_rule_must_return_outer() -> None:
     class Bad(WrapperTensor):
         codes: torch.Tensor
 
-        def outer(self) -> torch.Size:
+        def outer_metadata(self) -> torch.Size:
             return self.codes.shape
 
-    with pytest.raises(DefinitionError, match=r"Bad\.outer returned torch\.Size\(\[2\]\), not an Outer"):
+    with pytest.raises(DefinitionError, match=r"Bad\.outer_metadata returned torch\.Size\(\[2\]\), not an Outer"):
         Bad(torch.zeros(2))
+
+
+def old_rule(self: Any) -> Outer:
+    return Outer.like(self.codes, dtype=torch.float64)
+
+
+def test_a_rule_of_the_old_name_is_read_with_a_warning() -> None:
+    with pytest.warns(DeprecationWarning, match=r"Old\.outer is called outer_metadata now") as caught:
+
+        class Old(WrapperTensor):
+            codes: torch.Tensor
+            outer = old_rule
+
+    assert (caught[0].filename, caught[0].lineno) == (__file__, old_rule.__code__.co_firstlineno)
+    x = Old(torch.ones(2))
+    assert x.dtype == x.outer().dtype == x.outer_metadata().dtype == torch.float64  # type: ignore[attr-defined]
+
+    class New(Old):
+        def outer_metadata(self) -> Outer:
+            return super().outer_metadata()._replace(dtype=torch.float16)  # type: ignore[misc, no-any-return]
+
+    assert New(torch.ones(2)).dtype == torch.float16
+    with pytest.warns(DeprecationWarning, match="Again"):
+
+        class Again(New):
+            def outer(self) -> Any:  # type: ignore[override]
+                return super().outer()._replace(dtype=torch.bfloat16)  # type: ignore[call-arg, misc, operator]
+
+    assert Again(torch.ones(2)).dtype == torch.bfloat16
+
+
+def test_a_rule_of_the_old_name_in_a_mixin() -> None:
+    class Mixin:
+        outer = old_rule
+
+    with pytest.warns(DeprecationWarning, match="Mixed"):
+
+        class Mixed(Mixin, WrapperTensor):
+            codes: torch.Tensor
+
+    assert Mixed(torch.ones(2)).dtype == torch.float64
+
+
+def test_a_class_with_both_names_or_with_a_product_of_its_own_gets_no_warning(recwarn: Any) -> None:
+    class Both(WrapperTensor):
+        codes: torch.Tensor
+        outer = old_rule
+
+        def outer_metadata(self) -> Outer:
+            return Outer.like(self.codes, dtype=torch.float16)
+
+    class Product(Both):
+        def outer(self, vec2: torch.Tensor) -> Any:
+            return self.codes.outer(vec2)
+
+    assert (Both(torch.ones(2)).dtype, Product(torch.ones(2)).dtype) == (torch.float16, torch.float16)
+    assert Product(torch.ones(2)).outer(torch.ones(3)).shape == (2, 3)
+    assert not recwarn.list
 
 
 def test_default_outer_skips_absent_fields() -> None:

@@ -12,7 +12,7 @@ import torch
 import subclass_aot as sa
 from subclass_aot import Int8Weight
 from subclass_aot.wrapper import Outer, WrapperTensor
-from subclass_aot.wrapper.declare.outer import outer_rule, rule_or_product
+from subclass_aot.wrapper.declare.outer import outer_rule
 from subclass_aot.wrapper.declare.outer_cache import follows_from_metadata, reads_only_metadata
 from subclass_aot.wrapper.serve import kernels
 from tests.native.both_ways import served
@@ -30,7 +30,7 @@ def with_rule(rule: Any) -> Any:
         right: torch.Tensor
         number: int = 1
 
-        outer = rule
+        outer_metadata = rule
 
     return Ruled
 
@@ -96,7 +96,7 @@ def test_rules_that_are_no_functions() -> None:
     class Ruled(WrapperTensor, fallback="each"):
         left: torch.Tensor
 
-    Ruled.outer = rule_or_product(functools.partial(ALONE["a dtype of torch"]))  # type: ignore[assignment]
+    Ruled.outer_metadata = functools.partial(ALONE["a dtype of torch"])
     assert not reads_only_metadata(Ruled)
 
 
@@ -216,7 +216,7 @@ def test_a_rule_that_comes_to_read_more() -> None:
     cls = with_rule(ALONE["another dtype"])
     x = cls(torch.ones(3), torch.ones(3))
     x.neg(), x.neg()
-    cls.outer = rule_or_product(MORE["a global"])
+    cls.outer_metadata = MORE["a global"]
     for times in (1, 2, 3, 1):
         assert x.neg().shape == (3 * times,)
     times = 1
@@ -232,7 +232,7 @@ def test_another_rule_is_heeded_at_once() -> None:
     for cls in (base, Derived):
         x = cls(torch.ones(3), torch.ones(3).double())
         assert (x.neg().dtype, x.neg().dtype) == (torch.float64, torch.float64)
-    base.outer = rule_or_product(lambda self: Outer.like(self.left))
+    base.outer_metadata = lambda self: Outer.like(self.left)
     for cls in (base, Derived):
         x = cls(torch.ones(3), torch.ones(3).double())
         assert (x.neg().dtype, x.neg().dtype) == (torch.float32, torch.float32)

@@ -19,7 +19,7 @@ class Rows(WrapperTensor):
     scale: torch.Tensor
     note: str = ""
 
-    def outer(self) -> Outer:  # type: ignore[override]
+    def outer_metadata(self) -> Outer:
         if not Outer.lines_up(self.codes, self.scale):
             raise Outer.misfit(self, "codes[M, N] and scale[M or 1, N or 1]")
         if Outer.are_known(self.codes) and len(self.codes.shape) != 2:

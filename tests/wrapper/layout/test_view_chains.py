@@ -48,7 +48,7 @@ def _make_class(drawn: Drawn) -> type[Any]:
         scale: torch.Tensor
         table: torch.Tensor | None = None
 
-        def outer(self) -> Outer:  # type: ignore[override]
+        def outer_metadata(self) -> Outer:
             if not has_blocks:
                 return Outer.like(self.codes, dtype=self.scale.dtype)
             each = [BLOCK if share == "b" else 1 for share in drawn.codes]

@@ -33,7 +33,7 @@ def test_moving_and_converting() -> None:
     class Fixed(WrapperTensor):
         codes: torch.Tensor
 
-        def outer(self) -> Outer:
+        def outer_metadata(self) -> Outer:
             return Outer.like(self.codes, dtype=torch.float32)
 
     with pytest.raises(OperatorRuleError, match=r"no field has the outer dtype torch\.float32"):
@@ -71,7 +71,7 @@ class Halves(WrapperTensor):
     one: torch.Tensor
     other: torch.Tensor
 
-    def outer(self) -> Outer:
+    def outer_metadata(self) -> Outer:
         return Outer.like(self.one, dtype=self.one.dtype.to_complex())
 
     def to_plain(self) -> torch.Tensor:
@@ -105,7 +105,7 @@ class Codebook(WrapperTensor, views={"levels": "keep"}):
     codes: torch.Tensor
     levels: torch.Tensor
 
-    def outer(self) -> Outer:
+    def outer_metadata(self) -> Outer:
         return Outer.like(self.codes, dtype=self.levels.dtype)
 
     def to_plain(self) -> torch.Tensor:
@@ -175,7 +175,7 @@ def test_views_are_not_advised_where_it_would_not_help() -> None:
     class Packed(WrapperTensor):
         packed: torch.Tensor
 
-        def outer(self) -> Outer:
+        def outer_metadata(self) -> Outer:
             return Outer((self.packed.shape[0], self.packed.shape[1] * 2), None, torch.float32, self.packed.device)
 
     with pytest.raises(OperatorRuleError, match=r"packed\[2, 4\] does not line up with \[2, 8\], so it would not help"):
@@ -239,7 +239,7 @@ class Coded(WrapperTensor):
     shown: torch.dtype = torch.float32
     packed: torch.dtype = torch.int8
 
-    def outer(self) -> Outer:  # type: ignore[override]
+    def outer_metadata(self) -> Outer:
         return Outer.like(self.codes, dtype=self.shown)
 
     def to_plain(self) -> torch.Tensor:

@@ -217,7 +217,7 @@ class Codes(WrapperTensor, views="broadcast"):
     scale: torch.Tensor
     offsets: torch.Tensor | None = structure()
 
-    def outer(self) -> Outer:  # type: ignore[override]
+    def outer_metadata(self) -> Outer:
         return Outer.like(self.codes, dtype=self.scale.dtype)
 
     def to_plain(self) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""A `to_plain` that gives another dtype or size than `outer` says is refused by name, where an operator takes it."""
+"""A `to_plain` that gives another dtype or size than `outer_metadata` says is refused where an operator takes it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Wide(sa.WrapperTensor):
 
     codes: torch.Tensor
 
-    def outer(self) -> sa.Outer:
+    def outer_metadata(self) -> sa.Outer:
         return sa.Outer.like(self.codes, dtype=torch.bfloat16)
 
     def to_plain(self) -> Any:
@@ -29,7 +29,7 @@ class Longer(sa.WrapperTensor):
 
     values: torch.Tensor
 
-    def outer(self) -> sa.Outer:
+    def outer_metadata(self) -> sa.Outer:
         return sa.Outer.like(self.values, size=(self.values.shape[0] - 2, self.values.shape[1]))
 
     def to_plain(self) -> Any:
@@ -41,7 +41,7 @@ class Flat(sa.WrapperTensor):
 
     values: torch.Tensor
 
-    def outer(self) -> sa.Outer:
+    def outer_metadata(self) -> sa.Outer:
         return sa.Outer.like(self.values, size=(self.values.shape[0] // 3, 3))
 
     def to_plain(self) -> Any:
@@ -54,7 +54,7 @@ class LowRank(sa.WrapperTensor):
     left: torch.Tensor
     right: torch.Tensor
 
-    def outer(self) -> sa.Outer:
+    def outer_metadata(self) -> sa.Outer:
         return sa.Outer.like(self.left, size=(self.left.shape[0], self.right.shape[1]))
 
     def to_plain(self) -> Any:
@@ -81,13 +81,16 @@ DOORS: dict[str, Callable[[Any], Any]] = {
 WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "dtype": (
         lambda: Wide(torch.ones(2, 3, dtype=torch.int8)),
-        r"Wide.to_plain\(\) gives torch.float32 \[.*3\], and Wide.outer\(\) says torch.bfloat16 \[.*3\]",
+        r"Wide.to_plain\(\) gives torch.float32 \[.*3\], and Wide.outer_metadata\(\) says torch.bfloat16 \[.*3\]",
     ),
     "size": (
         lambda: Longer(torch.ones(4, 3)),
-        r"Longer.to_plain\(\) gives torch.float32 .*, and Longer.outer\(\) says",
+        r"Longer.to_plain\(\) gives torch.float32 .*, and Longer.outer_metadata\(\) says",
     ),
-    "dims": (lambda: Flat(torch.ones(6)), r"Flat.to_plain\(\) gives torch.float32 .*, and Flat.outer\(\) says"),
+    "dims": (
+        lambda: Flat(torch.ones(6)),
+        r"Flat.to_plain\(\) gives torch.float32 .*, and Flat.outer_metadata\(\) says",
+    ),
 }
 
 
@@ -121,7 +124,7 @@ class Padded(sa.WrapperTensor):
 
     values: torch.Tensor
 
-    def outer(self) -> sa.Outer:
+    def outer_metadata(self) -> sa.Outer:
         return sa.Outer.like(self.values, size=(self.values.shape[0] - 1, self.values.shape[1]))
 
     def to_plain(self) -> Any:

@@ -114,7 +114,7 @@ class Imaginary(WrapperTensor):
 
     value: torch.Tensor
 
-    def outer(self) -> Outer:
+    def outer_metadata(self) -> Outer:
         return Outer.like(self.value, dtype=self.value.dtype.to_real(), stride=None, size=self.value.shape)
 
     def to_plain(self) -> torch.Tensor:

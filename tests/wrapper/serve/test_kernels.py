@@ -70,7 +70,7 @@ class Ruled(WrapperTensor, fallback="each"):
     left: torch.Tensor
     right: torch.Tensor
 
-    def outer(self) -> Outer:
+    def outer_metadata(self) -> Outer:
         return Outer.like(self.left, dtype=torch.float64)
 
 

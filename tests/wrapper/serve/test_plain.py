@@ -46,7 +46,7 @@ class Lookup(WrapperTensor, views="broadcast"):
 
     codes: torch.Tensor
 
-    def outer(self) -> Outer:
+    def outer_metadata(self) -> Outer:
         return Outer.like(self.codes, dtype=torch.float32)
 
     def to_plain(self) -> torch.Tensor:

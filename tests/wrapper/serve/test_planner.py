@@ -103,7 +103,7 @@ def test_outer_rule_of_the_result() -> None:
     class Half(WrapperTensor, fallback="each"):
         payload: torch.Tensor
 
-        def outer(self) -> Outer:
+        def outer_metadata(self) -> Outer:
             return Outer.like(self.payload, dtype=torch.float16)
 
     result = Half(torch.zeros(2, 3)).t()
