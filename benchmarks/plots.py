@@ -50,19 +50,29 @@ def rows(table: str) -> Iterator[list[str]]:
             yield cells
 
 
-def calls(results: Any) -> dict[str, dict[int, float]]:
+def calls(table: str) -> dict[str, dict[int, float]]:
     """Returns the microseconds of an inference call, by what was called and the number of wrappers.
 
     Args:
-        results: The contents of `docs/benchmarks/results.json`.
+        table: The text of `docs/benchmarks/table.md`.
     """
     found: dict[str, dict[int, float]] = {}
-    for row in results["rows"]:
-        count, _, cls = row["case"].partition(" wrappers, ")
-        if row["subject"] == "call, inference" and cls == "torch's TwoTensor":
-            found.setdefault("aot_compile", {})[int(count)] = row["ours_us"]
-            found.setdefault(row["against"], {})[int(count)] = row["theirs_us"]
+    for subject, case, against, ours, theirs, *_ in (row for row in rows(table) if len(row) > 5):
+        count, _, cls = case.partition(" wrappers, ")
+        if subject == "call, inference" and cls == "torch's TwoTensor":
+            found.setdefault("aot_compile", {})[int(count)] = microseconds(ours)
+            found.setdefault(against, {})[int(count)] = microseconds(theirs)
     return found
+
+
+def microseconds(time: str) -> float:
+    """Returns a time of a table.
+
+    >>> microseconds("1.5 ms"), microseconds("20 us"), microseconds("250 ns")
+    (1500.0, 20.0, 0.25)
+    """
+    number, unit = time.split()
+    return float(number) * {"ns": 1e-3, "us": 1.0, "ms": 1e3}[unit]
 
 
 def tokens(table: str) -> dict[str, dict[str, float]]:
@@ -105,7 +115,7 @@ def first_calls(layers: Sequence[int] = LAYERS) -> dict[str, dict[int, float]]:
 
 def draw_calls(axes: Any) -> None:
     """Draws the cost of a call over the number of wrappers."""
-    found = calls(json.loads((DOCS / "benchmarks" / "results.json").read_text()))
+    found = calls((DOCS / "benchmarks" / "table.md").read_text())
     colors = {"aot_compile": OURS, 'torch.compile(backend="aot_eager")': TORCH, "aot_function": OTHER, "eager": GREY}
     for name, color in colors.items():
         axes.plot(*zip(*sorted(found[name].items()), strict=True), "o-", color=color, label=name)

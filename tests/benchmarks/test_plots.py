@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -10,8 +9,8 @@ import pytest
 from benchmarks import plots
 
 
-def test_a_call_is_read_from_the_results() -> None:
-    found = plots.calls(json.loads((plots.DOCS / "benchmarks" / "results.json").read_text()))
+def test_a_call_is_read_from_the_table() -> None:
+    found = plots.calls((plots.DOCS / "benchmarks" / "table.md").read_text())
     assert {*found} == {"aot_compile", "aot_function", "eager", 'torch.compile(backend="aot_eager")'}
     assert all({1, 10, 100} <= {*times} for times in found.values())
 
