@@ -14,7 +14,7 @@ _HEAD = ("what", "on", "against", "ours", "theirs", "times as fast", "spread", "
 
 
 def write(results: Sequence[Result], machine: dict[str, Any], folder: Path) -> None:
-    """Writes `table.md` and `results.json`."""
+    """Writes `table.md`, and `results.json` with every round."""
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / "table.md", markdown(results, machine))
     write_whole(folder / "results.json", json.dumps(as_json(results, machine), indent=1) + "\n")

@@ -62,3 +62,27 @@ def test_every_page_is_reached_from_the_index() -> None:
     toctree = re.search(r"```\{toctree\}\n(.*?)```", (DOCS / "index.md").read_text(), re.DOTALL)
     assert toctree
     assert {page.stem for page in DOCS.glob("*.md")} == {"index", *re.findall(r"^(\w+)$", toctree[1], re.MULTILINE)}
+
+
+OF_OTHERS = {"copy.py", "results.json"}
+"""What prose names, and is Python's or is made by a command."""
+
+
+def _named_files(text: str) -> set[str]:
+    return set(re.findall(r"`([\w./]+\.(?:py|pyi|md|toml|txt|json|svg))`", text))
+
+
+def test_files_that_prose_names_are_there() -> None:
+    folders = [ROOT / folder for folder in ("subclass_aot", "tests", "benchmarks", "docs")]
+    paths = [*ROOT.glob("*.*"), *(path for folder in folders for path in folder.rglob("*.*"))]
+    there = {"/" + path.relative_to(ROOT).as_posix() for path in paths}
+    prose = [path for path in paths if path.suffix in (".md", ".py") and "_build" not in path.parts]
+    missing = {
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in prose
+        if path.name != "CHANGELOG.md" and not path.is_relative_to(ROOT / "tests")
+        for name in _named_files(path.read_text()) - OF_OTHERS
+        if not (path.parent / name).exists() and not any(found.endswith("/" + name) for found in there)
+    }
+    assert _named_files("`a/b.py`, `c.md`") == {"a/b.py", "c.md"}
+    assert not missing

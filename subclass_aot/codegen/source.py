@@ -80,7 +80,7 @@ class Source:
         self._lines = [f"def {self.name}({params}):"]
         if doc:
             self.line('"""' + doc.replace("\\", "\\\\").replace('"""', "'''") + '"""')
-        self._empty_length = len(self._lines) if doc else len(self._lines)
+        self._empty_length = len(self._lines)
 
     def line(self, text: str = "") -> None:
         """Appends one line at the current indentation."""

@@ -133,7 +133,7 @@ class _Reader:
             yield from self.part(inner, read, f"{value}_{key}", where + ContainerMeta.step(key))
 
     def part(self, meta: InnerMeta, read: str, hint: str, where: str) -> Iterator[str]:
-        """Reads what one inner attribute holds."""
+        """Emits the read of one inner attribute."""
         if isinstance(meta, PlainTensorMeta | OpaqueMeta):
             yield read
         else:

@@ -160,7 +160,7 @@ class _FastUnwrap:
                     yield _Part(self.locals[part.local, name], read_attribute(part.local, name), meta)
 
     def in_one_call(self) -> Source:
-        """Reads everything and then compares all classes."""
+        """Emits reads of everything, and then one comparison of all classes."""
         inner = [part for group in self._groups(self.roots) for depth in group for part in depth]
         outer, every = _listed(self.roots), [*self.roots, *inner]
         emit_unpack(self.source, "args", [part.local for part in self.roots], checks.wrong_value_count, self.where)
@@ -173,14 +173,14 @@ class _FastUnwrap:
         return self._else_carefully(f"({outer}, )")  # not `args`: an iterator is used up by now
 
     def depth_by_depth(self) -> Source:
-        """Compares the classes of one depth of a few values before it reads the next."""
+        """Emits the comparison of the classes of one depth of a few values before the reads of the next."""
         with self.source.block("try:"):
             self._read("args", self.roots)
             self.source.line(f"return [{self._leaves_of(self.roots)}]")
         return self._else_carefully("args")
 
     def in_chunks(self) -> Source:
-        """Does the same for one chunk of the values after the other; the locals of the first values serve for all."""
+        """Emits the same for one chunk of the values after the other; the locals of the first values serve for all."""
         leaves = self.source.fresh("leaves")
         with self.source.block("try:"):
             for start, stop in itertools.pairwise(self._bounds()):

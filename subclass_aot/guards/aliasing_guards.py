@@ -95,7 +95,7 @@ def _refuse_other_histories(source: GuardedSource, together: Sequence[kinds.Hist
 def _but_many_leaves(
     source: GuardedSource, facts: Sequence[Fact], tensors: Sequence[str], listing: Listing
 ) -> Sequence[Fact]:
-    """Compares which of many tensors are leaves of autograd's graph, in one call; returns the other facts."""
+    """Emits one comparison of which of many tensors are leaves of autograd's graph; returns the other facts."""
     leaves = [fact for fact in facts if fact.kind is Kind.LEAF]
     if hooks.memory is None or len(leaves) <= _FEW:
         return facts

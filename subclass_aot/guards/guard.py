@@ -105,7 +105,7 @@ def write_guarded(
 
 
 class _GuardWriter:
-    """Puts the parts of a guard one after the other: what is cheap and often differs comes first."""
+    """Emits the parts of a guard one after the other: what is cheap and often differs comes first."""
 
     def __init__(self, arguments: Arguments, signature: JointSignature, facts: Facts, within_dynamo: bool) -> None:
         self.arguments = arguments
@@ -122,7 +122,7 @@ class _GuardWriter:
         self.tensors = self.reading(self.source, in_table)
 
     def reading(self, source: GuardedSource, in_table: dict[int, TabledValue] | None = None) -> TensorGuards:
-        """Makes what reads tensors and compares objects in one generated function."""
+        """Returns what emits reads of tensors and comparisons of objects in one generated function."""
         written = frozenset(change.path for change in self.signature.changes)
         objects = ObjectGuards(self.arguments.objects, source, written, self.arguments.held_by_modules)
         return TensorGuards(source, self.arguments, self.patterns, objects, self.elements, in_table)
@@ -199,7 +199,7 @@ class _GuardWriter:
         return ""
 
     def refuse_other_aliasing(self, facts: Facts, values: list[str], leaves: list[str]) -> None:
-        """Compares the memory of tensors, and what they have to do with one another and with autograd."""
+        """Emits the comparison of the memory of tensors, and of what they have to do with others and with autograd."""
         tabled = set(map(str, self.tensors.tabled))  # whose table compares that, too
         rest = facts if not tabled else [f for f in facts if f.kind is not Kind.LEAF or f.within not in tabled]
         slots = IndexMap.of([pattern.meta for pattern in self.patterns]).slots if self.arguments.views else None
@@ -208,14 +208,14 @@ class _GuardWriter:
         refuse_other_relations(self.source, rest, values, at, self.elements.listing)
 
     def refuse_other_numbers(self, symbols: Symbols) -> None:
-        """Compares symbolic sizes with what the trace assumed of them."""
+        """Emits the comparison of symbolic sizes with what the trace assumed of them."""
         self.source.globals |= {"math": math, "torch": torch}
         where = dict(symbols.assumptions())
         assumed = {fact.place: where.get(fact.place, "") for fact in self.facts if fact.kind is Kind.ASSUMED}
         self.tensors.sizes.write(self.source, assumed)
 
     def refuse_other_ids(self, values: list[str]) -> None:
-        """Compares that objects know no other tensors by their ids than they knew."""
+        """Emits the check that objects know no other tensors by their ids than they knew."""
         known = self.arguments.identified
         others = ", ".join(f"id({name})" for position, name in enumerate(values) if position not in known)
         if self.arguments.addresses and others:
@@ -223,7 +223,7 @@ class _GuardWriter:
             self.source.refuse_if(f"not {addresses}.isdisjoint(({others}, ))")
 
     def refuse_other_attributes(self, tensors: TensorGuards, positions: Iterable[int]) -> None:
-        """Compares that tensors without attributes of the program's have none now. See Note [Absent attributes]."""
+        """Emits the check that tensors without attributes of the program have none. See Note [Absent attributes]."""
         asked = dict(self.signature.assumptions.absent)
         held = {position for place, position in self.arguments.placed if isinstance(place, HeldPlace)}
         for position in sorted(set(positions) - self.arguments.with_attributes):
@@ -255,7 +255,7 @@ class _GuardWriter:
         return {i for i in positions if not self.patterns[i].is_symbolic}
 
     def keep(self, positions: set[int], together: MutableSet[StaticInputCache]) -> str:
-        """Reads modules and what they hold in a function of its own, once. See Note [What is kept].
+        """Emits the reads of modules, and of what they hold, in a function of its own. See Note [What is kept].
 
         Returns:
             The text of that function.
@@ -333,7 +333,7 @@ class _GuardWriter:
             tensors.objects.numbers_apart(local, apart)
 
     def read_gradients(self, owners: str, numbers: Sequence[int | None]) -> None:
-        """Reads the `.grad` of tensors that are kept; compares those that are not there, or stand elsewhere, too.
+        """Emits the reads of the `.grad` of tensors that are kept, and comparisons of others that are known.
 
         Args:
             owners: The expression of these tensors.
@@ -383,7 +383,7 @@ def _refuse_other_keywords(source: GuardedSource, arguments: Arguments) -> None:
 
 
 def _refuse_other_structure(source: GuardedSource, facts: Facts) -> None:
-    """Compares the structure of the arguments."""
+    """Emits the comparison of the structure of the arguments."""
     for value in [fact.value for fact in facts if fact.kind is Kind.STRUCTURE]:
         assert isinstance(value, tuple)
         treespec, types_of_keys, _ = value

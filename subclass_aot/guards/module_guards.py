@@ -57,7 +57,7 @@ def _other_names(source: GuardedSource, path: str, module: torch.nn.Module, name
 
 
 def _refuse_other_hooks(source: GuardedSource, tables: Sequence[dict[int, Any]], facts: Facts) -> None:
-    """Compares hooks, which run while tracing; each has a number that no other hook of the process has."""
+    """Emits the comparison of hooks, which run in a trace; each has a number that no other of the process has."""
     hooks = [(fact.place == kinds.OF_ALL, fact.value) for fact in facts if isinstance(fact.value, kinds.Hooks)]
     found = [value.numbers for is_of_all, value in hooks if not is_of_all]
     of_all = [value.numbers for is_of_all, value in hooks if is_of_all]

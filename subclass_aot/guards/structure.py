@@ -76,7 +76,7 @@ class _Writer:
     compared: set[int] = field(default_factory=set)
 
     def node(self, name: str, spec: optree.PyTreeSpec, is_known: bool = False) -> None:
-        """Takes apart what is in a local.
+        """Emits what takes apart the value of a local.
 
         Args:
             name: The local.
@@ -119,7 +119,7 @@ class _Writer:
         return found
 
     def _table(self, name: str, spec: optree.PyTreeSpec) -> None:
-        """Compares a long table of plain values as a whole."""
+        """Emits the comparison of a long table of plain values as a whole."""
         keys, positions = list(spec.entries()), range(self.count, self.count + spec.num_leaves)
         values = [self.arguments.leaves[i] for i in positions]
         self.objects.plain_table(name, keys if spec.type is dict else None, values)
@@ -130,7 +130,7 @@ class _Writer:
     def _mixed(
         self, name: str, values: str, children: Sequence[optree.PyTreeSpec], plain: Mapping[int, object]
     ) -> None:
-        """Compares the plain values of a long table at once, and takes apart what else is in it.
+        """Emits one comparison of the plain values of a long table, and what takes apart the rest.
 
         Args:
             name: The local.

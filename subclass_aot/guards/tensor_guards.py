@@ -42,7 +42,7 @@ def patterns_of(arguments: Arguments, signature: JointSignature, facts: Facts) -
 
 
 class TensorGuards:
-    """Reads tensors in one generated function.
+    """Emits the reads of tensors in one generated function.
 
     Args:
         source: The function.
@@ -103,7 +103,7 @@ class TensorGuards:
         return [leaf for i in range(len(self.patterns)) for leaf in self.leaves_of[i]]
 
     def read(self, positions: set[int]) -> None:
-        """Reads the values at `positions`, down to the leaves; places that held one tensor must do so again."""
+        """Emits the reads of the values at `positions`, down to leaves; places that held one tensor must hold one."""
         extras = self.arguments.extras
         left_out = set() if self.objects.gradients is None else self.arguments.objects.gradients
         for number, (place, position) in enumerate(self.arguments.placed):
@@ -137,7 +137,7 @@ class TensorGuards:
         sizes: list[list[int | None]],
         strides: list[list[int | None]],
     ) -> str:
-        """Compares and reads what is tabled, and compares other tensors; says in words what is compared.
+        """Emits the comparison of what is tabled and of other tensors, and the reads; returns it in words.
 
         Args:
             given: The expressions of the other tensors.
@@ -169,14 +169,14 @@ class TensorGuards:
                 return f"{table}.get({place.name!r})"
 
     def _read_attributes(self) -> None:
-        """Reads what is on tensors that are read elsewhere, as a weight is that is kept from call to call."""
+        """Emits the reads of what is on tensors that are read elsewhere, such as a weight that is kept."""
         for number, holder in self.arguments.extras.items():
             if not self.objects.has_read(holder):
                 name = self.locals.get(self.arguments.value_at[number])
                 self.objects.attributes(name or self._place(self.arguments.places[number]), holder)
 
     def _base(self, view: str, base: int) -> None:
-        """Reads what a view is a view of."""
+        """Emits the reads of what a view is a view of."""
         if base in self.locals:
             self.source.refuse_if(f"{view}.{_torch.autograd.BASE} is not {self.locals[base]}")
         else:  # only views of it are passed
@@ -185,7 +185,7 @@ class TensorGuards:
 
 
 class _Reader:
-    """Reads one value down to its leaves.
+    """Emits the reads of one value, down to its leaves.
 
     Args:
         guards: Of the function that is written.
@@ -198,7 +198,7 @@ class _Reader:
         self.leaves = leaves
 
     def read(self, name: str, value: Any, meta: InnerMeta, fact: kinds.Inner | str | None) -> None:
-        """Checks classes and contexts down to the leaves, and reads those.
+        """Emits the checks of classes and contexts down to the leaves, and the reads of those.
 
         Args:
             name: The local that holds the tensor.
@@ -247,7 +247,7 @@ class _Reader:
         self.outer(name, "stride", meta.symbolic_strides, fact)
 
     def outer(self, name: str, kind: Dims, dims: Iterable[int], fact: kinds.Metadata | None) -> None:
-        """Reads the symbolic sizes or strides of a wrapper, which are slots of their own."""
+        """Emits the reads of the symbolic sizes or strides of a wrapper, which are slots of their own."""
         for dim in dims:
             text = "" if fact is None else str(getattr(fact, kind)[dim])
             self.leaves.append(self.guards.sizes.read(self.source, name, kind, dim, text))
@@ -263,7 +263,7 @@ class _Reader:
             self.read(local, value[key], inner, parts.get(key))
 
     def sizes(self, name: str, fact: kinds.Metadata) -> None:
-        """Reads those of the sizes and strides of a leaf that are symbols. They are no leaves."""
+        """Emits the reads of those of the sizes and strides of a leaf that are symbols. They are no leaves."""
         of_kinds: Iterable[tuple[Dims, Sequence[kinds.Number]]] = (("size", fact.size), ("stride", fact.stride))
         for kind, numbers in of_kinds:
             for dim, number in enumerate(numbers):
@@ -275,7 +275,7 @@ class _Reader:
         return f"{self.source.const(same_constant, 'same_constant')}({text}, {self.source.const(constant, hint)})"
 
     def context(self, name: str, value: torch.Tensor, meta: SubclassCreationMeta, fact: kinds.Metadata) -> None:
-        """Compares what `__tensor_flatten__` says beside the tensors; of attributes, most are the same object."""
+        """Emits the comparison of the context; of attributes, most are the same object."""
         if meta.repeated:
             layout = self.source.const(same_layout_of_any_size, "same_layout_of_any_size")
             copied = dataclasses.replace(meta, context=kept(meta.context))
@@ -297,7 +297,7 @@ class _Reader:
 
 
 def refuse_other_specs(guards: TensorGuards, elements: Elements) -> str:
-    """Compares class, dtype, device, size, stride, requires_grad and dispatch keys of every tensor, in one call.
+    """Emits one comparison of class, dtype, device, size, stride, requires_grad and dispatch keys of every tensor.
 
     Returns:
         What is compared out of sight, in words; "" if nothing is.

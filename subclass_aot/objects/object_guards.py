@@ -88,7 +88,7 @@ class ObjectGuards:
         self._same: dict[tuple[Any, ...], SameAttributes] = {}
 
     def leaves(self, compared: Collection[int] = ()) -> None:
-        """Compares the arguments that are no tensors.
+        """Emits the comparison of the arguments that are no tensors.
 
         Args:
             compared: The positions of those that were compared before.
@@ -99,7 +99,7 @@ class ObjectGuards:
             self.node(f"leaves[{position}]", node)
 
     def pinned(self, parts: Iterable[tuple[str, object]]) -> None:
-        """Compares what is the same object at each call: what the function itself holds, and modules.
+        """Emits the comparison of what is the same object at each call: what the function itself holds, and modules.
 
         Args:
             parts: Names for these, and themselves.
@@ -113,7 +113,7 @@ class ObjectGuards:
                 self.holder(self.source.const(self.objects.holders[position].value, "reached"), position)
 
     def constant(self, name: str, value: Any, read: str | None = None) -> None:
-        """Compares with a Python value: equal, and of one type. What has no useful equality must be the same object.
+        """Emits the comparison with a Python value: equal, and of one type; or the same object, for want of equality.
 
         Args:
             name: The local it is in.
@@ -137,7 +137,7 @@ class ObjectGuards:
             self.source.refuse_if(f"{first} is not {local} and not {same}({name}, {local})")
 
     def distinct(self) -> None:
-        """Compares that objects that were two still are: what is put into one is not seen in the other."""
+        """Emits the check that objects that were two still are: what is put into one is not seen in the other."""
         groups: dict[type, list[str]] = {}
         for position, name in self._plain().items():
             groups.setdefault(type(self.objects.holders[position].value), []).append(name)
@@ -153,7 +153,7 @@ class ObjectGuards:
         return {p: name for p, name in others._plain().items() if type(holders[p].value) in classes}
 
     def distinct_from(self, kept: str, positions: list[int]) -> None:
-        """Compares with objects in a kept tuple: those that were here, too, still are, and none of the others is."""
+        """Emits the comparison with objects in a kept tuple: those that were here, too, still are, and no others."""
         if not positions:
             return
         own = self._plain()
@@ -175,7 +175,7 @@ class ObjectGuards:
         return self.objects.position_of(holder.value) in self._locals
 
     def attributes(self, name: str, holder: Holder) -> None:
-        """Compares what a program put on the tensor in a local."""
+        """Emits the comparison of what a program put on the tensor in a local."""
         position = self.objects.position_of(holder.value)
         assert position is not None
         kind = self.source.const(type(holder.value), type(holder.value).__name__)
@@ -188,7 +188,7 @@ class ObjectGuards:
         self.constant(name, node.value, read)
 
     def node(self, name: str, node: Node) -> None:
-        """Compares what an expression gives."""
+        """Emits the comparison of what an expression gives."""
         match node:
             case ValueAt():
                 self._value(name, node)
@@ -217,7 +217,7 @@ class ObjectGuards:
                 self.object(name, node)
 
     def with_vars(self, name: str, node: TupleAt) -> None:
-        """Compares a tuple, a number or a text with attributes."""
+        """Emits the comparison of a tuple, a number or a text with attributes."""
         *parts, attributes = node.parts
         hint = name if name.isidentifier() else "value"
         if issubclass(node.cls, tuple):
@@ -231,7 +231,7 @@ class ObjectGuards:
         self.node(local, attributes)
 
     def referent(self, reference: str, target: Node) -> str:
-        """Gets what a weak reference leads to into a local."""
+        """Emits the read of the object of a weak reference; returns its local."""
         match target:
             case TensorAt():
                 lives = target.number in self.in_modules
@@ -246,7 +246,7 @@ class ObjectGuards:
         return local
 
     def object(self, name: str, node: ObjectAt) -> None:
-        """Compares an object: by identity if it is known by that, otherwise by what it holds."""
+        """Emits the comparison of an object: by identity if that is its fact, otherwise by what it holds."""
         holder = self.objects.holders[node.position]
         is_module = isinstance(holder.value, torch.nn.Module)
         is_function = isinstance(holder.value, types.FunctionType)
@@ -274,7 +274,7 @@ class ObjectGuards:
         return any(not _ASKING.isdisjoint(names_in(function.__code__)) for function in functions)
 
     def holder(self, name: str, position: int) -> None:
-        """Compares what an object in a local holds, table by table."""
+        """Emits the comparison of what an object in a local holds, table by table."""
         self._locals[position] = name  # before its parts: an object may hold itself
         holder = self.objects.holders[position]
         if holder.only_grows or not self.matters(holder):
@@ -293,7 +293,7 @@ class ObjectGuards:
             self.table(name, holder, table, entries)
 
     def numbers_apart(self, name: str, apart: NumbersApart) -> None:
-        """Reads numbers that change, and compares the names of all that stands beside them.
+        """Emits the reads of numbers that change, and one comparison of all names beside them.
 
         Args:
             name: The local of the table.
@@ -307,7 +307,7 @@ class ObjectGuards:
         self._by_name(name, apart.numbers)
 
     def table(self, name: str, holder: Holder, table: Table, entries: Entries) -> None:
-        """Compares one table of an object."""
+        """Emits the comparison of one table of an object."""
         match table.kind:
             case "elements":
                 self._elements(name, holder, entries)
@@ -335,7 +335,7 @@ class ObjectGuards:
                 self._view(name, table, entries)
 
     def all_at_once(self, name: str, holder: Holder, entries: Entries) -> bool:
-        """Writes one comparison for a long list or dict of Python values; returns whether it is one."""
+        """Emits one comparison of a long list or dict of Python values; returns whether it is one."""
         found = tuple(
             node.value for key, node in entries if isinstance(node, ValueAt) and not isinstance(key, TensorAt)
         )
@@ -352,7 +352,7 @@ class ObjectGuards:
         return True
 
     def plain_table(self, name: str, keys: Sequence[str] | None, values: Sequence[Any]) -> None:
-        """Compares a list, tuple or dict of Python's own classes, of plain values, as a whole.
+        """Emits the comparison of a list, tuple or dict of Python's own classes, of plain values, as a whole.
 
         Args:
             name: The local it is in. Its class is known.
@@ -362,13 +362,13 @@ class ObjectGuards:
         self.source.refuse_if(f"not {self.source.const(SameTable(keys, values), 'table')}({name})")
 
     def _limit(self, name: str, holder: Holder) -> None:
-        """Compares what a container has beside its contents."""
+        """Emits the comparison of what a container has beside its contents."""
         limit = Table.limit_of(holder.value)
         different = f"is not {self.source.const(limit, 'factory')}" if callable(limit) else f"!= {limit}"
         self.source.refuse_if(f"{name} {different}")
 
     def unpacked(self, name: str, nodes: list[Node], hint: str | None = None) -> None:
-        """Compares a sequence of as many elements."""
+        """Emits the comparison of a sequence of as many elements."""
         hint = hint or name
         if hint != name:
             local = self.source.fresh(f"{hint}_elements")
@@ -383,7 +383,7 @@ class ObjectGuards:
             self.node(part, node)
 
     def unpacked_tuple(self, name: str, cls: type, nodes: list[Node], hint: str) -> None:
-        """Compares the elements of a tuple, which its class may hide."""
+        """Emits the comparison of the elements of a tuple, which its class may hide."""
         if cls.__len__ is tuple.__len__ and cls.__iter__ is tuple.__iter__:  # type: ignore[attr-defined]
             self.unpacked(name, nodes, hint)
         else:
@@ -471,7 +471,7 @@ class ObjectGuards:
         self.unpacked(parts, [part for key, node in entries for part in (_key(key), node)])
 
     def _view(self, name: str, table: Table, entries: Entries) -> None:
-        """Compares what a view gives; a walk with `whole_modules` alone has other tables of a module than hooks."""
+        """Emits the comparison of a view; only a walk with `whole_modules` has more than hooks of a module."""
         if table.kind in HOOKS:
             self._by_name(f"{name}.{table.kind}", entries)
             return
@@ -487,7 +487,7 @@ class ObjectGuards:
         self.unpacked(parts, [part for key, node in entries for part in (_key(key), node)])
 
     def _keys(self, name: str, entries: Entries) -> None:
-        """Compares what keys that are objects hold; that they are the same keys is known by now."""
+        """Emits the comparison of what keys hold that are objects; an earlier line compares the keys."""
         keys = self.source.fresh(f"{name}_keys")
         self.source.line(f"{keys} = list({self.source.const(dict.keys, 'keys_of')}({name}))")
         for position, node in entries:
@@ -515,7 +515,7 @@ class ObjectGuards:
             self.node(part, node)
 
     def _class(self, name: str, cls: type, entries: Entries) -> None:
-        """Compares the names and the methods of a class at once, and then what its data holds."""
+        """Emits one comparison of names and methods of a class, and then that of its data."""
         methods = self.source.const(ClassGuard(cls, entries), f"{name}_methods")
         same = self.source.const(hooks.same_items, "same_items")
         self.source.refuse_if(f"not {same}({methods}.kept) and not {methods}.fits()")
@@ -527,7 +527,7 @@ class ObjectGuards:
         self._by_name(local, entries)
 
     def _one_by_one(self, name: str, holder: Holder, table: Table, entries: Entries) -> None:
-        """Compares attributes that no dict holds, and the state of a generator."""
+        """Emits the comparison of attributes that no dict holds, and the state of a generator."""
         for key, node in entries:
             part, text = self.source.fresh(f"{name}_{str(key).partition('(')[0]}"), f"{name}.{key}"
             if table.kind == "state":

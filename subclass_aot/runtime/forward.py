@@ -173,7 +173,7 @@ def graph_inputs(source: Source, convention: Convention, leaves: Sequence[str]) 
 
 
 def _detach(source: Source, convention: Convention, computed: Mapping[OutputDescriptor, str]) -> None:
-    """Detaches graph outputs that alias an input or another output: `Function` sets `grad_fn` on what it returns."""
+    """Emits `detach` of graph outputs that alias an input or an output: `Function` sets `grad_fn` on its results."""
     training = convention.signature.needs_backward
     values = convention.signature.forward_values.values()
     dense = {leaf for value in values if isinstance(value.meta, PlainTensorMeta) for leaf in computed_leaves(value)}

@@ -203,7 +203,7 @@ def mutations_of(
 
 
 def _assigned_data(outcome: Outcome) -> dict[int, int]:
-    """Returns the results whose memory inputs get, by the positions of these. See `trace/assigned_data.py`."""
+    """Returns the results whose memory inputs get, by the positions of these. See `assigned_data/results.py`."""
     pairs = [(outcome.objects[c.object], c.assigned[0][1]) for c in outcome.changes if c.table.kind == "data"]
     return {int(access_path.steps[0]): result.position for access_path, result in pairs if isinstance(result, Leaf)}
 
