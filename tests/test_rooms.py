@@ -16,7 +16,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 def _floors() -> dict[str, int]:
     """The floor of each room, as the documentation has it."""
-    rows = re.findall(r"^\| (\d+) \| (.*?) \|", (ROOT / "docs" / "how_it_works.md").read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| (\d+) \| (.*?) \|", (ROOT / "docs" / "rooms.md").read_text(), re.MULTILINE)
     found = [(name, int(floor)) for floor, names in rows for name in names[1:-1].split("`, `")]
     return {name.rstrip("/").removesuffix(".py"): floor for name, floor in found}
 
