@@ -20,6 +20,8 @@ promises.update(
         "numbers.attempt": _NUMBERS,
         "numbers.program": _NUMBERS,
         "numbers.were_met": _NUMBERS,
+        "lstm layer": "subclass_aot.subjects.recurrent",
+        "lstm network": "subclass_aot.subjects.recurrent",
         "second_derivatives": "subclass_aot.subjects.second_derivatives",
         "structure torch.nested._internal.nested_tensor.NestedTensor": "subclass_aot.subjects.jagged",
         "namespace c10d": _RANKS,

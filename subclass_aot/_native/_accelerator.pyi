@@ -120,7 +120,7 @@ class Run:
         places: How many values there are in all.
         steps: For each operator its name, its overload, its arguments, the places of its results (-1 for one that
             nobody reads), and what autograd sees of it: "" for all, "below" for nothing, "with grad" as
-            `graph/lstm.py` says.
+            `subjects/recurrent/lstm.py` says.
         outputs: The places that are given back.
     """
     def __new__(

@@ -21,10 +21,10 @@ from torch import fx
 from subclass_aot import _torch
 from subclass_aot.backends.bindings import kernel_of
 from subclass_aot.backends.plan import Call, Plan, nodes_in, owner_of
-from subclass_aot.graph import lstm
 from subclass_aot.meta import Spec
 from subclass_aot.operators import effects_of
 from subclass_aot.passes import is_symint
+from subclass_aot.subjects.recurrent import FOR_TRAINING, LAYER
 
 Argument = tuple[str, Any]
 """What an operator is given, as the native class takes it."""
@@ -34,7 +34,7 @@ _SHORTEST = 2
 
 _CONSTANTS = (type(None), bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
 
-_WITH_GRAD: dict[Any, _torch.operators.Operator] = {lstm.FOR_TRAINING: lstm.LAYER}
+_WITH_GRAD: dict[Any, _torch.operators.Operator] = {FOR_TRAINING: LAYER}
 """Operators of this library that are one of torch's in grad mode."""
 
 _FRESH = frozenset({torch.ops.aten.linear.default})

@@ -16,7 +16,7 @@ from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.descriptors import InputDescriptor, describe
 from subclass_aot.errors import TraceError, UnknownTensorError
-from subclass_aot.graph import lstm
+from subclass_aot.graph import recurrent
 from subclass_aot.graph.listeners import internal_overlap
 from subclass_aot.graph.listeners.annotations import annotations_of
 from subclass_aot.graph.listeners.listener import written_leaves
@@ -132,7 +132,11 @@ class Recorder(Tape):
         listeners = listeners or Listeners(looks)
         of_gradients = functools.partial(_counted_from_a_gradient, listeners)
         first = internal_overlap.before(decompositions) if decompositions else internal_overlap.FIRST
-        own: dict[Any, Callable[..., Any]] = {AS_STRIDED: of_gradients, **lstm.REPLACED, **WRITTEN_OUT}
+        own: dict[Any, Callable[..., Any]] = {
+            AS_STRIDED: of_gradients,
+            recurrent.LAYER: recurrent.recorded_layer,
+            **WRITTEN_OUT,
+        }
         super().__init__({**own, **(decompositions or {}), **first})
         self.default_dtype = torch.get_default_dtype()
         self._owned = _Owned(fx.Graph())

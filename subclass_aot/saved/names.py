@@ -13,9 +13,10 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot._stack import pass_on_interruption
-from subclass_aot.graph import drawn_named, lstm, name_of_drawn
+from subclass_aot.graph import drawn_named, name_of_drawn
 from subclass_aot.named import full_name, named
 from subclass_aot.refused import Refused
+from subclass_aot.subjects import recurrent
 from subclass_aot.written_out import WRITTEN_OUT
 
 _LOCAL = "{name} is defined inside a function, so that no other process finds it. Define it in a module"
@@ -106,7 +107,7 @@ def name_of_operator(func: Any) -> str:
         return drawn
     if (
         func.namespace == "subclass_aot"
-        and func not in (lstm.FOR_TRAINING, lstm.OF_ANY_SIZE)
+        and func not in (recurrent.FOR_TRAINING, recurrent.OF_ANY_SIZE)
         and func not in WRITTEN_OUT
     ):
         raise Refused(f"{name} is an operator that was defined while tracing, for one that writes")

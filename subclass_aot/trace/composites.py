@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
-from subclass_aot.graph import lstm
+from subclass_aot.graph import recurrent
 from subclass_aot.operators import effects_of
 
 _aten = torch.ops.aten
@@ -41,7 +41,7 @@ def _layer_by_layer(func: _torch.operators.Operator) -> Callable[[_Kernel], _Ker
             given = effects_of(func).bind(args, kwargs)
             if (
                 func is _aten.lstm.input
-                and (found := lstm.network(given["input"], *list(given.values())[1:])) is not None
+                and (found := recurrent.network(given["input"], *list(given.values())[1:])) is not None
             ):
                 return found
             layers, dropout = given["num_layers"], given["dropout"]

@@ -12,20 +12,20 @@ length would be compiled. `network` goes layer by layer, as the kernel in C++ do
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from subclass_aot import _torch
+from subclass_aot.graph import recurrent
 from subclass_aot.meta import MetaTensor, call_on_meta, register_meta
 
-LAYER: Any = torch.ops.aten.mkldnn_rnn_layer.default
-"""One layer of an LSTM, in one direction."""
-
+LAYER = recurrent.LAYER
 _NAME = "mkldnn_rnn_layer_for_training"
 
 
+@recurrent.recorded_layer.put
 def _layer(*args: object) -> Any:
     """Records the operator that gives a workspace where `LAYER` would give one."""
     if not torch.is_grad_enabled():
@@ -34,10 +34,7 @@ def _layer(*args: object) -> Any:
     return (OF_ANY_SIZE if has_symbols else FOR_TRAINING)(*args)
 
 
-REPLACED: dict[Any, Callable[..., Any]] = {LAYER: _layer}
-"""What a trace records in the place of an operator that nothing else replaces."""
-
-
+@recurrent.network.put
 def network(  # noqa: PLR0913  # those of the operator
     x: torch.Tensor,
     hx: Sequence[torch.Tensor],
