@@ -12,7 +12,7 @@ import subclass_aot._native  # noqa: F401  # which puts native code into its pla
 # isort: split
 import subclass_aot.graph  # noqa: F401  # whose operators are in files that torch loads
 import subclass_aot.satellites  # noqa: F401  # which says what is imported when it is used
-import subclass_aot.subjects.recurrent  # noqa: F401  # likewise operators
+import subclass_aot.subjects.recurrent  # noqa: F401  # its operators are in such files, too
 from subclass_aot import descriptors, errors, files, ops, tensors
 from subclass_aot._native import show_config
 from subclass_aot.errors import CompiledFileError, SubclassAotError, UnsupportedTorchError

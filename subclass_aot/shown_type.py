@@ -52,7 +52,7 @@ class ShownType:
         return object.__getattribute__(self, name) if own else getattr(type, name)
 
     def __reduce__(self) -> Any:
-        return type, (int,)  # the type of a class
+        return type, (int,)  # this is the type of a class
 
     def __instancecheck__(self, value: object) -> bool:
         return isinstance(value, type)

@@ -101,7 +101,7 @@ class Specialization:
             path = where.rpartition(".")[0]
             for i, line in enumerate(differences):
                 if line.startswith(f"{path}: ") and place:
-                    name = where if line.startswith(f"{path}: Tensor") else path  # which is a number
+                    name = where if line.startswith(f"{path}: Tensor") else path  # the value is a number
                     found[i] += f" ({name} == {number} is assumed at {place})"
         return found
 

@@ -299,7 +299,7 @@ def may_save(node: torch.autograd.graph.Node) -> bool:
     The classes that torch generates have an attribute for each; no public name tells them from others. Of others nobody
     can say, so they may.
     """
-    if hasattr(node, "variable"):  # a leaf
+    if hasattr(node, "variable"):  # it is a leaf
         return False
     cls = type(node)
     is_generated = getattr(getattr(torch._C, "_functions", None), cls.__name__, None) is cls

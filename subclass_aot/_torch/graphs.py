@@ -208,7 +208,7 @@ class _Owner(GraphModule):
         if table["_graph"].owning_module not in (None, self):
             return
         if not _has_own_references(table) and _is_held(table):
-            table["_graph"]._owning_module = self  # which is alive again
+            table["_graph"]._owning_module = self  # the module is alive again
         else:
             dismantle(table["_graph"])
 
@@ -308,7 +308,7 @@ def _is_held(table: dict[str, Any]) -> bool:
     """
     level: list[Any] = [table["_graph"]]
     parts = {id(level[0]): level[0]}
-    references = Counter(parts.keys())  # that of the module
+    references = Counter(parts.keys())  # the module has one reference to each
     while level:
         inside = gc.get_referents(*level)
         references.update(map(id, inside))

@@ -50,7 +50,7 @@ def fake_over(mode: Any, meta: torch.Tensor, device: torch.device) -> Any:
 _mode_on_cpu: Any = None
 
 
-def convolution_backend(  # noqa: PLR0913  # those of the operator
+def convolution_backend(  # noqa: PLR0913  # the operator has as many
     x: torch.Tensor,
     weight: torch.Tensor,
     bias: object,
@@ -83,7 +83,7 @@ def convolution_backend(  # noqa: PLR0913  # those of the operator
             groups=groups,
             **named,
         )
-        if x.dim() == 3:  # an image of one row
+        if x.dim() == 3:  # it is an image of one row
             x, weight = x.contiguous().unsqueeze(2), weight.unsqueeze(2)
         return backend.name, torch._C._conv_determine_backend_memory_format(x, weight, backend)
 

@@ -107,7 +107,7 @@ def takes_dense(codes: torch.Tensor, tile: int, *rest: object) -> bool:
             continue
         if type(x) is not type(codes) or x.device.type != "cpu" or _is_symbolic(x) or not x.is_contiguous():
             return False
-        if is_matrix and x.dim() == 2 and x.shape[0] != codes.shape[0]:  # one of each row
+        if is_matrix and x.dim() == 2 and x.shape[0] != codes.shape[0]:  # there is one scale for each row
             return False
         if x.is_floating_point() and (x.dtype is not torch.bfloat16 or (with_grad and x.requires_grad)):
             return False

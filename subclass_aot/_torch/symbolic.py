@@ -153,7 +153,7 @@ def _learn(solver: Any, asked: sympy.Basic, unbacked: list[Any]) -> None:
     from torch.utils._sympy.functions import Max
 
     values = solver.real_tensor_prop_unbacked_vals
-    if asked.has(Max):  # of strides
+    if asked.has(Max):  # only strides have one
         for symbol in unbacked:
             if values[symbol] >= 1:
                 solver.evaluate_expr(sympy.Ge(symbol, 1))
@@ -307,7 +307,7 @@ def assumptions(env: Any, without_place: int = 0) -> list[tuple[Any, str]]:
     """
     found: list[tuple[Any, str]] = []
     for number, guard in enumerate(env.guards):
-        expression = ask((guard.expr,), lambda: env.simplify(env.replace(guard.expr)))  # noqa: B023  # called at once
+        expression = ask((guard.expr,), lambda: env.simplify(env.replace(guard.expr)))  # noqa: B023  # `ask` calls it at once
         if expression not in (True, False):
             found.append((expression, "" if number < without_place else _place_of(guard)))
     return found
@@ -624,7 +624,7 @@ def _least(expression: Any, ranges: Mapping[Any, Any], known: dict[Any, int | No
     if expression.is_Symbol:
         lower = ranges[expression].lower if expression in ranges else None
         return int(lower) if lower is not None and lower.is_Integer else None
-    if not expression.args:  # a number with a fraction
+    if not expression.args:  # it is a number with a fraction
         return None
     if expression not in known:  # of symbols it may become more, which would do no harm to leave out
         known[expression] = _least_of_parts(expression, [_least(part, ranges, known) for part in expression.args])

@@ -29,7 +29,7 @@ def digest_of(value: object) -> str | None:
     """Returns the hash of the pickle of a value; None if there is none."""
     try:
         return hashlib.sha256(pickle.dumps(value, 4)).hexdigest()[:24]
-    except Exception as error:  # of any class
+    except Exception as error:  # code of any class may raise anything
         pass_on_interruption(error)
         return None
 
@@ -42,7 +42,7 @@ def hash_of(holder: object, number: int) -> Constant | None:
     """Keeps a number that is the hash of the object that holds it."""
     try:
         return Constant(number, HASH) if hash(holder) == number else None
-    except Exception as error:  # of any class
+    except Exception as error:  # code of any class may raise anything
         pass_on_interruption(error)
         return None
 

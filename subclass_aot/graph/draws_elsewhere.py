@@ -94,7 +94,7 @@ def _original(method: str) -> Callable[..., Any]:
     module, _, name = method.rpartition(".")
     if module == "random":
         return getattr(OF_PYTHON, name)  # type: ignore[no-any-return]
-    if name in ("ranf", "sample"):  # other names of it
+    if name in ("ranf", "sample"):  # these are other names of it
         name = "random_sample"
     return getattr(sys.modules["numpy.random.mtrand"]._rand, name)  # type: ignore[no-any-return]
 

@@ -222,7 +222,7 @@ def offers_of(cls: type[WrapperTensor], make: Make | None = None) -> Iterator[Ro
             with _Seen(type(tensor)) as seen:
                 try:
                     program(parameter)
-                except Exception as raised:  # of the class
+                except Exception as raised:  # the class raised it
                     pass_on_interruption(raised)
                     error = _in_short(raised)
             services = {func: service_of(cls, func) for func in seen.operators}

@@ -205,7 +205,8 @@ def _value_of(owner: fx.GraphModule, node: fx.Node, values: Mapping[fx.Node, Any
     if list(map(_torch.autograd.version_of, given)) != versions:
         raise JointGraphError(messages.WRITES.format(node=node.name, operator=target))
     hidden = _torch.operators.is_overload(target) and not any(effects_of(target).returns_view_of)
-    hidden = hidden and target is not _torch.collectives.functional_collectives.wait_tensor.default  # it gives its own
+    waits = target is _torch.collectives.functional_collectives.wait_tensor.default  # it returns its argument
+    hidden = hidden and not waits
     if hidden and isinstance(value, MetaTensor) and any(Storage.of(x) is Storage.of(value) for x in given):
         raise JointGraphError(messages.HIDDEN_VIEW.format(node=node.name, operator=target))
     return value

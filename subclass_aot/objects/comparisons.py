@@ -32,7 +32,7 @@ def same_constant(a: Any, b: Any) -> bool:
     if isinstance(a, set | frozenset):
         # Elements of sets have no order in which to compare them one by one: equal ones, and as many of each type.
         return a == b and Counter(map(type, a)) == Counter(map(type, b))
-    if hasattr(a, "tobytes") and hasattr(a, "dtype"):  # an array of numpy
+    if hasattr(a, "tobytes") and hasattr(a, "dtype"):  # it is an array of numpy
         return bool(a.dtype == b.dtype and a.shape == b.shape and a.strides == b.strides and a.tobytes() == b.tobytes())
     if isinstance(a, float):
         return a == b and math.copysign(1, a) == math.copysign(1, b) or a != a and b != b
@@ -41,7 +41,7 @@ def same_constant(a: Any, b: Any) -> bool:
     try:
         equal = a == b
         return bool(equal.all()) if hasattr(equal, "all") and a.shape == b.shape else bool(equal)
-    except Exception as error:  # of the user's `__eq__`
+    except Exception as error:  # an `__eq__` of the user may raise anything
         pass_on_interruption(error)
         return False
 

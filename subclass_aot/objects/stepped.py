@@ -57,7 +57,7 @@ class NotStepped:
         self._path = path
 
     @property  # type: ignore[misc]
-    def __class__(self) -> type:  # of which `isinstance` asks
+    def __class__(self) -> type:  # `isinstance` reads it
         return type(self.iterator)
 
     def __iter__(self) -> NotStepped:
@@ -68,7 +68,7 @@ class NotStepped:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.iterator, name)
-        if callable(found):  # as `send`, `read`, `get`
+        if callable(found):  # `send`, `read` and `get` are such
             self._refuse()
         return found
 

@@ -491,7 +491,7 @@ class Objects:
         if table.kind == "members" and isinstance(value, torch.Tensor):
             raise PlanError(_IN_SET.format(path=holder.path))
         if table.kind == "globals" and table.is_of_another_file(holder.value, value):
-            return key_node, ValueAt(value)  # compared, and not walked
+            return key_node, ValueAt(value)  # it is compared, and not walked
         if table.kind == "class" and table.is_function(value):
             return key_node, ValueAt(value)  # those that may run are found by names
         if table.kind == "state":

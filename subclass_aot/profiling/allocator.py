@@ -96,7 +96,7 @@ def _in_system() -> int | None:
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration):  # no Linux
+    except (OSError, StopIteration):  # this is no Linux
         pass
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -115,6 +115,6 @@ def _in_group() -> list[int]:
             limit, now = (Path("/sys/fs/cgroup", name).read_text().strip() for name in (most, used))
         except OSError:
             continue
-        if limit.isdigit():  # and not "max"
+        if limit.isdigit():  # without a limit it is "max"
             found.append(max(int(limit) - int(now), 0))
     return found

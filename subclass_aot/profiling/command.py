@@ -133,7 +133,7 @@ def _program_of(target: Any, name: str) -> tuple[Any, tuple[Any, ...]]:
 
 def _model_of(cls: Any, options: argparse.Namespace) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
     """Returns a model, and data for it."""
-    import subclass_aot  # the classes of weights
+    import subclass_aot  # the text may name classes of weights
 
     values = dict(_setting(each) for each in options.config)
     config = getattr(cls, "config_class", None)
@@ -155,7 +155,7 @@ def _require_arguments(made: Any, values: dict[str, Any], target: str) -> None:
     """Raises `ProfileError` if what a model is made by does not take the values that are given."""
     try:
         signature = inspect.signature(made)
-    except (TypeError, ValueError):  # written in C
+    except (TypeError, ValueError):  # it is written in C
         return
     try:
         signature.bind(**values)
@@ -180,7 +180,7 @@ def _setting(text: str) -> tuple[str, Any]:
     name, _, value = text.partition("=")
     try:
         return name, ast.literal_eval(value)
-    except (SyntaxError, ValueError):  # a word
+    except (SyntaxError, ValueError):  # it is a word
         return name, value
 
 

@@ -68,14 +68,14 @@ class Recorder(Listener):
         self._index: dict[int, int] = {}  # by the id of a storage that is alive
         self._sizes: dict[int, int] = {}  # by the index of an allocation: its bytes
         self._sharers: dict[int, int] = {}  # and how many storages stand for it: see `_shared`
-        self._fresh: list[Storage] = []  # made since the last operator
+        self._fresh: list[Storage] = []  # these were made since the last operator
         self._names: dict[int, str] = {}
         self._names_of_parameters: dict[int, str] = {}
         self._stack = ExitStack()
         self._in_optimizer: list[int] = []  # what was made in the step of an optimizer
         self._communicates = False
         self._gpu: Device | None = None
-        self._libraries: set[tuple[torch.device, bool]] = set()  # which have what they keep
+        self._libraries: set[tuple[torch.device, bool]] = set()  # these have allocated what they keep
 
     def __enter__(self) -> Self:
         with _torch.dispatch.disable_current_modes():
@@ -189,7 +189,7 @@ class Recorder(Listener):
         )
         for leaf in given:
             storage = Storage.of(leaf)
-            if id(storage) not in self._index:  # older than the block
+            if id(storage) not in self._index:  # it is older than the block
                 self._allocate(storage, "optimizer" if phase == "optimizer" else "constant")
         if self._fresh or not is_view:
             self._own(operation, operator, name, made, is_view)
@@ -300,7 +300,7 @@ class Recorder(Listener):
         phase = self.timeline.phases[-1][1] if self.timeline.phases else ""
         if phase == "backward":
             for name, parameter in self.parameters.items():
-                if parameter.grad is not None:  # as FSDP sets it
+                if parameter.grad is not None:  # FSDP sets it so
                     self._label(parameter.grad, "gradient", name)
         if phase == "optimizer":
             self._label_states()

@@ -155,7 +155,7 @@ class Graphs:
             self.forward.meta["free_outputs"] = frozenset(_only_saved(self))
 
 
-@_torch.plain_subclasses.classes_see("functions")  # as for compilers
+@_torch.plain_subclasses.classes_see("functions")  # compilers see them so, too
 def split(trace: JointTrace, partition_fn: PartitionFn | None, fuses: bool = False) -> Graphs:
     """Partitions the joint graph and puts the writes into inputs at the end of forward.
 
@@ -279,7 +279,7 @@ def _describe_backward(trace: JointTrace, backward: fx.GraphModule, saved: Seque
         node.meta = dict(node.meta)
         describe(node, desc)
     descs = descriptor_of(trace.graph_module.graph.output_node())
-    describe(backward.graph.output_node(), tuple(desc for desc in descs if desc.is_backward))  # any partitioner's
+    describe(backward.graph.output_node(), tuple(desc for desc in descs if desc.is_backward))  # of any partitioner
 
 
 def _untouched(signature: JointSignature, placeholders: Sequence[fx.Node]) -> set[fx.Node]:

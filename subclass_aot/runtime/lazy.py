@@ -62,7 +62,7 @@ class LazyFunction:
                 try:
                     with self._modes.restored(), _torch.dynamo.as_part_of(self._compilation):
                         self._run = self._compile()
-                except Exception as error:  # of the compiler's
+                except Exception as error:  # the compiler raised it
                     pass_on_interruption(error)
                     error.add_note(_WHERE.format(name=self._name, line=self._line))
                     raise

@@ -61,7 +61,7 @@ class _Watched:
     def __get__(self, module: torch.nn.Module | None, owner: type | None = None) -> Any:
         if module is not None:
             self.tell(module, self.name)
-            if isinstance(self.before, _Watched):  # a trace in a trace
+            if isinstance(self.before, _Watched):  # one trace runs in another
                 self.before.tell(module, self.name)
             if self.name in vars(module):
                 return vars(module)[self.name]

@@ -48,7 +48,7 @@ class Structure:
         self.places: list[tuple[str, dict[str, Any], str]] = []
         self._of_tensors: list[dict[str, Any]] = []
         self._tables: list[tuple[Table, object]] = []
-        parts: list[object] = []  # nodes and keys
+        parts: list[object] = []  # these are nodes and keys
         for holder in objects.holders:
             self._note(holder, parts)
         shapes = tuple((name, getattr(table[key], "shape", None)) for name, table, key in self.places)

@@ -320,7 +320,7 @@ def may_run_on_a_guess(node: fx.Node) -> bool:
     What writes, draws, communicates, reads at places that another tensor names, or is a custom operator, may not.
     """
     if node.op == "get_attr" or node.target is operator.getitem or not _torch.operators.is_overload(node.target):
-        return True  # arithmetic of sizes
+        return True  # arithmetic of sizes has no effect
     operation: Any = node.target
     effects = effects_of(operation)
     if effects.random or effects.writes or effects.data_dependent or operation.namespace != "aten":

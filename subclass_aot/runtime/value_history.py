@@ -53,7 +53,7 @@ class ValueHistory:
         self._keeps_numbers = False
         self.numbers_alone = False
         self._drawn: set[str] = set()
-        self._not_the_same: dict[str, str] = {}  # by line
+        self._not_the_same: dict[str, str] = {}  # the key is a line
 
     @property
     def may_have_symbols(self) -> bool:

@@ -222,7 +222,7 @@ class Symbols:
         with _torch.symbolic.no_more_guards(self.env, refuse):
             try:
                 yield
-            except Exception as error:  # of the compiler's
+            except Exception as error:  # the compiler raised it
                 pass_on_interruption(error)
                 if refused:  # compilers pack it into errors of their own
                     raise MoreAssumed(refused[-1]) from error

@@ -389,7 +389,7 @@ def _cells(function: object) -> Sequence[tuple[str, types.CellType]]:
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             cell.cell_contents  # noqa: B018
-        except ValueError:  # assigned to later
+        except ValueError:  # it is assigned to later
             continue
         found.append((name, cell))
     return found

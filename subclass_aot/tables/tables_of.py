@@ -54,7 +54,7 @@ def tables_of(value: object, pinned: bool, module_name: str | None, whole_module
     if isinstance(value, _WEAK_DICTS):
         return [Table("weakly")]
     if type(value) is weakref.WeakSet:
-        return [Table("attributes", ("data",))]  # a set of weak references
+        return [Table("attributes", ("data",))]  # it is a set of weak references
     keys = () if not isinstance(value, dict) or ATOMS.issuperset(map(type, dict.keys(value))) else dict.keys(value)
     with_keys = any(map(is_object, keys))
     return object_tables(value) + [Table("keys")] * with_keys

@@ -110,7 +110,7 @@ def trace_once(
                     forward, backward = _record(fn, inputs, user, recorder, older, attempt)
                 read = tuple({**arguments.objects.settings, **settings})
                 trace = _joint(inputs, forward, backward, read, arguments.changing)
-        except Exception as error:  # of the function's
+        except Exception as error:  # the function raised it
             pass_on_interruption(error)
             refused = getattr(recorder.graph, "refused_elsewhere", None)
             if refused is None:
@@ -286,7 +286,7 @@ def _graph(inputs: TracedInputs, forward: Forward, backward: Backward) -> fx.Gra
     )
     numbers = {} if backward.put is None else backward.put.numbers
     bases = {SyntheticBase(tuple(map(plan.desc_of, base.slots))): base for base in found.bases}
-    with with_symbols(plan), Listener.without_listeners():  # which have seen it already
+    with with_symbols(plan), Listener.without_listeners():  # listeners have seen these operators already
         functional = remove_mutations(recorder, {**forward.nodes, **numbers, **backward.nodes}, written, bases, live)
     graph = functional.graph
     output = graph.output(tuple(functional.outputs.values()))

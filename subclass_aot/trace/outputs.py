@@ -478,7 +478,7 @@ def packed_tangent(tensor: Any) -> Any:
 
     A wrapper that is a view has the strides of the view, and so have the wrappers inside it.
     """
-    if _torch.wrappers.is_jagged(type(tensor)):  # only its values have one
+    if _torch.wrappers.is_jagged(type(tensor)):  # only the values of a jagged tensor have a storage
         return tensor
     leaves = FlattenPlan.leaves_of(tensor)
     specs = [x.meta_spec for x in leaves if isinstance(x, MetaTensor)]

@@ -31,7 +31,7 @@ import traceback
 from collections.abc import Hashable
 from types import FrameType
 
-import torch  # noqa: F401  # for the example above
+import torch  # noqa: F401  # the example above needs it
 
 from subclass_aot._stack import pass_on_interruption, user_line_of
 from subclass_aot.errors import (

@@ -113,7 +113,7 @@ def _trace_arguments(
     if values is not None:
         values.at_branches = options.looks_at_branches
         values.fixed = values.fixed or options.values_fix_sizes
-    hashes: numbers.Hashes | None = None  # of symbols
+    hashes: numbers.Hashes | None = None  # those of symbols
     with one_at_a_time, PutBack(_torch.modes.modes_put_back()), PutBack(partial(now_tracing, is_tracing())):
         now_tracing(True)
         if handlers_run() != attempt.handlers:

@@ -73,7 +73,7 @@ class Remade:
             return number
         if (ragged := _torch.wrappers.ragged_size_of(self.base)) is not None:
             return ragged
-        offsets = _torch.wrappers.structure_behind(number)  # or lengths
+        offsets = _torch.wrappers.structure_behind(number)  # these may be lengths, too
         return number if offsets is None else _torch.wrappers.nested_int_of(self._tensor(offsets))
 
     def _tensor(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -128,7 +128,7 @@ class RecordedViews(_torch.dispatch.DispatchMode):
             for func, args, kwargs, result in reversed(self._ran):
                 made = result if isinstance(result, tuple | list) else [result]
                 which = [i for i, x in enumerate(made) if x is ahead]
-                if not which:  # a look at something else
+                if not which:  # this read is of something else
                     continue
                 if func is _aten._nested_view_from_jagged.default:  # of which one is an example of the class
                     func, args = _torch.wrappers.view_as_jagged, (*args[:2], *args[3:])
@@ -143,7 +143,7 @@ class RecordedViews(_torch.dispatch.DispatchMode):
         except LookupError:  # a number that the call does not know
             return None
         finally:
-            self._ran.clear()  # which nothing may hold
+            self._ran.clear()  # nothing may hold these tensors
         if ahead is not base or not steps:
             return None
         return Chain(tuple(map(JaggedStep.if_ragged, _with_bits(reversed(steps)))), detached)

@@ -100,7 +100,7 @@ class LazyViews(GraphListener):
         self.refuse_stale(leaf)
         source = self._sources[Storage.of(leaf)]
         bits: tuple[str, ...] = (copy.bit,)
-        if not source.meta_spec.equals(copy.source):  # changed in place since
+        if not source.meta_spec.equals(copy.source):  # it was changed in place since
             return None
         if not leaf.meta_spec.equals(copy.spec):
             is_part = leaf.dtype is not source.dtype  # the real part of complex numbers, or the imaginary one

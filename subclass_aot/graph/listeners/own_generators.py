@@ -64,7 +64,7 @@ class OwnGenerators(GraphListener):
         self._reached: dict[int, _Reference] = {}
         self._read: set[int] = set()  # by an outcome, which makes another one at each call
         self._unknown: set[int] = set()
-        self._made: dict[int, tuple[_Reference, str]] = {}  # by the function, and where
+        self._made: dict[int, tuple[_Reference, str]] = {}  # the function made them; with the place
         self._drawn: set[int] = set()
         self._left: list[tuple[_Reference, bytes]] = []
 

@@ -200,7 +200,7 @@ def _refuse_effects(nodes: list[fx.Node], metadata_mutations: list[Any]) -> None
 def _origin(node: fx.Node) -> fx.Node:
     """Returns the node that made the memory that a node's value lies in."""
     while node.op == "call_function":
-        if not _torch.operators.is_overload(node.target):  # an item of several results
+        if not _torch.operators.is_overload(node.target):  # it takes an item of several results
             node = node.args[0]  # type: ignore[assignment]
             continue
         viewed = next((v for v in effects_of(node.target).returns_view_of if v is not None), None)

@@ -25,7 +25,7 @@ def _noted(recorder: Recorder, tensor: Any, *value: object) -> Any:
             leaves = FlattenPlan.leaves_of(_torch.plain_subclasses.leaf_of(tensor))
         for leaf in leaves:
             if type(leaf) is MetaTensor:
-                leaf.grad  # noqa: B018  # which notes it
+                leaf.grad  # noqa: B018  # the read is noted
     return NotImplemented
 
 

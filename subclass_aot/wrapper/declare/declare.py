@@ -93,7 +93,7 @@ _METHODS: Mapping[str, Any] = {
 
 def _written(cls: type[Wrapper]) -> set[str]:
     """Returns the methods that the author of a class, or of a base of it, has written."""
-    bases = cls.__mro__[: cls.__mro__.index(torch.Tensor) - 1]  # without `WrapperTensor` itself
+    bases = cls.__mro__[: cls.__mro__.index(torch.Tensor) - 1]  # `WrapperTensor` itself declares nothing
     found: set[str] = set()
     for base in bases:
         own: Declaration | None = vars(base).get("__wrapper_declaration__")

@@ -88,7 +88,7 @@ def _evaluate(cls: type, name: str, annotation: object, caller_locals: Mapping[s
     module = vars(sys.modules[cls.__module__]) if cls.__module__ in sys.modules else {}
     try:
         return eval(annotation, dict(module), dict(caller_locals))
-    except Exception as error:  # of whatever the annotation says
+    except Exception as error:  # an annotation may run any code
         pass_on_interruption(error)
         if any(word in annotation for word in ("Tensor", "torch", "ClassVar")):
             raise DefinitionError(

@@ -282,7 +282,7 @@ class Planner:
     def _wrap(self, results: list[str]) -> str:
         proto = self._proto()
         context = {attribute: f"{proto}.{attribute}" for attribute in self.cls.__wrapper_declaration__.attributes}
-        has_blocks = "blocks" in (self.cls.__wrapper_declaration__.views or {}).values()  # whose fields do not tell
+        has_blocks = "blocks" in (self.cls.__wrapper_declaration__.views or {}).values()  # not the fields' size
         keeps_metadata_of = proto if self.func in ALIASES and (has_blocks or outer_rule(self.cls) is not None) else ""
         inner = dict(zip(self.names, results, strict=True))
         wrapped = emit_instance(self.source, self.cls, inner, context, metadata_of=keeps_metadata_of)
