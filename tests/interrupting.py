@@ -18,7 +18,8 @@ from typing import Any
 import torch
 
 import subclass_aot
-from subclass_aot import _torch, trace
+from subclass_aot import _torch
+from subclass_aot.subjects.numbers import text
 from subclass_aot.trace import is_tracing
 
 _LIBRARY = (str(Path(subclass_aot.__file__).parent), "<subclass_aot generated")
@@ -117,7 +118,7 @@ def modes() -> dict[str, Any]:
             torch._C._only_lift_cpu_tensors(),
             torch._C._get_mkldnn_enabled(),
         ),
-        "trace": (is_tracing(), trace.text._hashes.get()),
+        "trace": (is_tracing(), text._hashes.get()),
         "solver": _torch.dynamo.current_solver(),
         "threads": (torch._C._is_multithreading_enabled(), torch._C._is_view_replay_enabled()),
     }
