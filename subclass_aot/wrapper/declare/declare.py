@@ -48,7 +48,7 @@ def declare(cls: type[Wrapper], given: Mapping[str, object], caller_locals: Mapp
     take_rule_of_old_name(cls)
     rule = outer_rule(cls)
     if rule is not None and not callable(rule):
-        raise DefinitionError(messages.OUTER_NOT_CALLABLE.format(cls=cls.__name__, value=rule))
+        raise DefinitionError(messages.OUTER_NOT_CALLABLE.format(cls=cls.__name__, name="outer_metadata", value=rule))
     for field in fields.values():
         if inspect.isdatadescriptor(getattr(torch.Tensor, field.name, None)):
             setattr(cls, field.name, construct.held_property(field))

@@ -83,10 +83,10 @@ UNREADABLE = """{cls}.{name}: the annotation {annotation!r} cannot be evaluated:
 
 Whether a field is a tensor is read from its annotation when the class is defined."""
 
-OUTER_NOT_CALLABLE = """{cls}.outer_metadata must be a method, not {value!r}.
+OUTER_NOT_CALLABLE = """{cls}.{name} must be a method, not {value!r}.
 
     outer_metadata = torch.float16                                 # wrong
-    def outer_metadata(self):                                               # right
+    def outer_metadata(self):                                      # right
         return Outer.like(self.codes, dtype=torch.float16)
 
 It is called for every instance before the tensor exists, with the fields as attributes."""
@@ -100,9 +100,9 @@ The next release reads `outer_metadata` only. A class with both names works with
 
 OUTER_RESULT = """{cls}.outer_metadata returned {value!r}, not an Outer.
 
-    def outer_metadata(self):                                               # wrong
+    def outer_metadata(self):                                      # wrong
         return self.codes.shape
-    def outer_metadata(self):                                               # right
+    def outer_metadata(self):                                      # right
         return Outer.like(self.codes, size=..., dtype=...)
 
 Size, stride, dtype, device, layout and offset are all needed to make the tensor."""

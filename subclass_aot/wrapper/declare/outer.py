@@ -148,15 +148,19 @@ def take_rule_of_old_name(cls: type) -> None:
     old = names.get(_OLD)
     if _RULE not in names and _OLD in names:
         if not callable(old):
-            raise DefinitionError(messages.OUTER_NOT_CALLABLE.format(cls=cls.__name__, value=old))
+            raise DefinitionError(messages.OUTER_NOT_CALLABLE.format(cls=cls.__name__, name=_OLD, value=old))
         if not _takes_self_only(old):
             return
-        code = getattr(old, "__code__", take_rule_of_old_name.__code__)
+        code = getattr(inspect.unwrap(old), "__code__", take_rule_of_old_name.__code__)
         message = messages.OUTER_OF_OLD_NAME.format(cls=cls.__name__)
         at = (code.co_filename, code.co_firstlineno, cls.__module__)
         warnings.warn_explicit(message, DeprecationWarning, *at)
         setattr(cls, _RULE, old)
-    if _RULE in vars(cls) and (old is None or _takes_self_only(old)):
+    found: Any = getattr(cls, _OLD)
+    is_product = (
+        found is not torch.Tensor.outer and getattr(found, "__module__", "") != __name__ and not _takes_self_only(found)
+    )
+    if _RULE in vars(cls) and not is_product:
         setattr(cls, _OLD, _rule_or_product(vars(cls)[_RULE]))
 
 

@@ -98,6 +98,23 @@ def test_a_rule_of_the_old_name_in_a_mixin() -> None:
     assert Mixed(torch.ones(2)).dtype == torch.float64
 
 
+def test_an_old_rule_that_is_a_static_method_is_warned_of_at_its_line() -> None:
+    with pytest.warns(DeprecationWarning, match="Static") as caught:
+
+        class Static(WrapperTensor):
+            codes: torch.Tensor
+            outer = staticmethod(old_rule)
+
+    assert (caught[0].filename, caught[0].lineno) == (__file__, old_rule.__code__.co_firstlineno)
+    assert Static(torch.ones(2)).dtype == torch.float64
+
+
+@pytest.mark.parametrize("name", ["outer", "outer_metadata"])
+def test_a_rule_that_is_no_method_is_named(name: str) -> None:
+    with pytest.raises(DefinitionError, match=rf"Wrong\.{name} must be a method, not torch.float16"):
+        type("Wrong", (WrapperTensor,), {"__annotations__": {"codes": torch.Tensor}, name: torch.float16})
+
+
 def test_a_class_with_both_names_or_with_a_product_of_its_own_gets_no_warning(recwarn: Any) -> None:
     class Both(WrapperTensor):
         codes: torch.Tensor
@@ -112,6 +129,12 @@ def test_a_class_with_both_names_or_with_a_product_of_its_own_gets_no_warning(re
 
     assert (Both(torch.ones(2)).dtype, Product(torch.ones(2)).dtype) == (torch.float16, torch.float16)
     assert Product(torch.ones(2)).outer(torch.ones(3)).shape == (2, 3)
+
+    class Below(Product):
+        def outer_metadata(self) -> Outer:
+            return Outer.like(self.codes, dtype=torch.bfloat16)
+
+    assert Below(torch.ones(2)).dtype == torch.bfloat16 and Below.outer is Product.outer
     assert not recwarn.list
 
 
