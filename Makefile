@@ -21,7 +21,7 @@ NEED_IT   = $(shell grep -rlE 'kernels[.]INSTALLED|hooks[.]leaves is None|_nativ
 SIXTEENTH = $(shell find tests -name 'test_*.py' -not -path '*/more/*' -not -path '*/fuzz/*' | LC_ALL=C sort | awk 'NR % 16 == 5')
 NATIVELY  = $(sort $(wildcard tests/*/test_kernels*.py) $(NEED_IT) $(SIXTEENTH))
 # What is about threads and processes runs where torch has several threads, too; elsewhere it has one.
-THREADED := tests/test_fork.py tests/test_import.py tests/tables/test_of_thread.py $(wildcard tests/*/test_*threads*.py)
+THREADED := tests/test_fork.py tests/test_import.py tests/engine/tables/test_of_thread.py $(wildcard tests/*/test_*threads*.py)
 
 .PHONY: FORCE help test test-native test-all test-smoke test-device test-torches fuzz demo bench bench-limit bench-kernels bench-steps bench-doors bench-growth bench-sizes bench-memory bench-cost bench-hardware bench-quantized bench-inductor plots docs lint dist clean
 
@@ -131,7 +131,7 @@ dist: $(VENV)/.dist  ## Build the wheel and the source distribution into dist/
 
 clean:  ## Remove the virtual environments and everything generated
 	rm -rf $(VENV) .venv-* build dist docs/_build demo_out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	rm -f subclass_aot/_native/*.so subclass_aot/_native/*.sha256
+	rm -f subclass_aot/native/*.so subclass_aot/native/*.sha256
 
 # torch comes first and alone: with anything beside it, pip may settle on another version of it.
 # The stamp holds which torch was asked for, so that another one in an old environment is installed and not passed over.
@@ -141,7 +141,7 @@ $(VENV)/.torch: FORCE
 
 # Dependency groups need pip 25.1; Python 3.11 brings an older one.
 # Without isolation the build sees torch, and makes the extensions.
-$(VENV)/.package: $(VENV)/.torch pyproject.toml setup.py $(wildcard subclass_aot/_native/*.c subclass_aot/_native/accelerator/*)
+$(VENV)/.package: $(VENV)/.torch pyproject.toml setup.py $(wildcard subclass_aot/native/*.c subclass_aot/native/accelerator/*)
 	$(PIP) install --upgrade "pip>=25.1" "setuptools>=77"
 	$(PIP) install --no-build-isolation --editable ".[demo]"
 	@touch $@

@@ -14,7 +14,7 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-NATIVE = Path("subclass_aot") / "_native"
+NATIVE = Path("subclass_aot") / "native"
 
 
 class BuildNative(build_ext):
@@ -33,7 +33,7 @@ class BuildNative(build_ext):
 
 
 def _builder():
-    """`subclass_aot/_native/build.py`, without an import of the package."""
+    """`subclass_aot/native/build.py`, without an import of the package."""
     spec = importlib.util.spec_from_file_location("_build_accelerator", NATIVE / "build.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
@@ -42,7 +42,7 @@ def _builder():
 
 
 if importlib.util.find_spec("torch") is not None:
-    exact = Extension("subclass_aot._native._exact", [str(NATIVE / "exact.c")], optional=True)
+    exact = Extension("subclass_aot.native._exact", [str(NATIVE / "exact.c")], optional=True)
     setup(ext_modules=[exact], cmdclass={"build_ext": BuildNative})
 else:
     setup()

@@ -34,7 +34,7 @@ from benchmarks import (
     values,
 )
 from benchmarks.row import Result
-from subclass_aot.benchmark import QUICK, Budget
+from subclass_aot.testing.benchmark import QUICK, Budget
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "benchmarks"
 NORMAL = Budget()

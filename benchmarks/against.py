@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.report import plain
-from subclass_aot.benchmark import Comparison, Ratio
+from subclass_aot.testing.benchmark import Comparison, Ratio
 
 ROOT = Path(__file__).resolve().parent.parent
 SUBJECTS = ("call", "leaves")
@@ -102,9 +102,12 @@ def run_in(folder: Path, subjects: Sequence[str], *, quick: bool = False) -> Tim
 _ASK = """
 from pathlib import Path
 import subclass_aot
-from subclass_aot import _native
+try:
+    from subclass_aot import native
+except ImportError:  # before version 0.2
+    from subclass_aot import _native as native
 print(Path(subclass_aot.__file__).resolve().parent.parent)
-print(_native.show_config() if hasattr(_native, "show_config") else f"comparing: {_native.ONE_CALL_PAYS}")
+print(native.show_config() if hasattr(native, "show_config") else f"comparing: {native.ONE_CALL_PAYS}")
 """
 
 
@@ -142,15 +145,20 @@ def worktree(repository: Path, revision: str) -> Iterator[Path]:
 
 def _link_extensions(here: Path, there: Path) -> None:
     """Builds are no part of a commit: one that was made of the same source serves both commits."""
-    native = Path("subclass_aot") / "_native"
-    built, source = sorted((here / native).glob("_exact*.so")), native / "exact.c"
-    if not built or not (there / source).exists():
+    ours, theirs = (_native_of(tree / "subclass_aot") for tree in (here, there))
+    if ours is None or theirs is None or not (built := sorted(ours.glob("_exact*.so"))):
         return
-    if (here / source).read_bytes() != (there / source).read_bytes():
-        print(f"{source} differs: the other commit runs without this extension", file=sys.stderr)
+    if (ours / "exact.c").read_bytes() != (theirs / "exact.c").read_bytes():
+        print("exact.c differs: the other commit runs without this extension", file=sys.stderr)
         return
     for file in built:
-        (there / native / file.name).symlink_to(file)
+        (theirs / file.name).symlink_to(file)
+
+
+def _native_of(package: Path) -> Path | None:
+    """Returns the folder of native code, which had another name before version 0.2; None if there is none."""
+    folders = (package / name for name in ("native", "_native"))
+    return next((folder for folder in folders if (folder / "exact.c").exists()), None)
 
 
 def on_screen(changes: Sequence[Change], alone: Sequence[Key]) -> str:

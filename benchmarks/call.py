@@ -12,7 +12,7 @@ import subclass_aot as sa
 from benchmarks.leaves import tree
 from benchmarks.row import Result
 from benchmarks.torch_side import TwoTensor
-from subclass_aot.benchmark import Budget, Side, compare
+from subclass_aot.testing.benchmark import Budget, Side, compare
 
 COUNTS = (1, 10, 100)
 _OTHERS = ("aot_function", 'torch.compile(backend="aot_eager")', "eager")

@@ -14,8 +14,8 @@ import subclass_aot as sa
 from benchmarks.by_hand import SIZE, HandTwoTensor
 from benchmarks.row import Result, Target
 from benchmarks.torch_side import TwoTensor
-from subclass_aot.benchmark import Budget, Side, compare
 from subclass_aot.tensors import Int4Weight
+from subclass_aot.testing.benchmark import Budget, Side, compare
 
 ADD = Target.faster(4, "eager add against torch's TwoTensor")
 VIEW = Target.within(13, "eager views of int8 weights, against a dense tensor's")

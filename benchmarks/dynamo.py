@@ -16,7 +16,7 @@ from benchmarks.demo.vit import ViT
 from benchmarks.leaves import tree
 from benchmarks.row import Result, Target
 from benchmarks.torch_side import TwoTensor
-from subclass_aot.benchmark import Budget, Side, compare
+from subclass_aot.testing.benchmark import Budget, Side, compare
 
 FIRST = Target.faster(3, "torch.compile, first call of a 12-layer ViT with int8 weights, against aot_eager")
 CALL = Target.faster(1.1, "torch.compile, call, against aot_eager")

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import subclass_aot as sa
 from benchmarks.demo.vit import ViT
 from benchmarks.row import Result, Target
-from subclass_aot.benchmark import Budget, Side, compare
+from subclass_aot.testing.benchmark import Budget, Side, compare
 
 LOADED, COMPILED, TORCHS = "loaded from a file", "compiled", "torch.compile, aot_eager"
 FIRST = Target.faster(1, "first call of a 12-layer ViT with int8 weights from a file, against a trace")

@@ -8,7 +8,7 @@ import subclass_aot as sa
 from benchmarks import by_hand
 from benchmarks.leaves import tree
 from benchmarks.row import Result, Target
-from subclass_aot.benchmark import Budget, Side, compare
+from subclass_aot.testing.benchmark import Budget, Side, compare
 
 LEAVES = (10, 100, 1000, 10_000)
 FLAT = Target.within(1.5, "cost per leaf, against that of 10 leaves")

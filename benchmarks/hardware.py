@@ -6,7 +6,7 @@
 "Claimed" is what a build of torch without CUDA says, or the one that is there, and "real" the most that torch's
 allocator gave out for the step: parameters, inputs and all that the step makes. A step is the median of seven, after
 two that warm up; beside it `report.seconds()` with the datasheet's figures, and with those of
-`subclass_aot.devices.measure()`.
+`subclass_aot.cost.devices.measure()`.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from benchmarks.cost import (
     quantized,
     trained,
 )
-from subclass_aot.devices import Device, measure
-from subclass_aot.whole_files import write_whole
+from subclass_aot.base.whole_files import write_whole
+from subclass_aot.cost.devices import Device, measure
 
 CLAIM = "H100"
 ROUNDS = 7

@@ -29,8 +29,8 @@ import subclass_aot as sa
 from benchmarks import memory
 from benchmarks.machine import describe
 from benchmarks.models import step
-from subclass_aot.benchmark import Budget, Side, compare
-from subclass_aot.whole_files import write_whole
+from subclass_aot.base.whole_files import write_whole
+from subclass_aot.testing.benchmark import Budget, Side, compare
 from tests.models.architectures import ARCHITECTURES, make
 
 Measured = dict[str, dict[str, Any]]

@@ -17,7 +17,7 @@ from torch import nn
 import subclass_aot as sa
 from benchmarks.models import infer, step
 from benchmarks.row import Result, Target
-from subclass_aot.benchmark import Budget, Side, compare
+from subclass_aot.testing.benchmark import Budget, Side, compare
 
 EAGER = Target.within(1.3, "eager int8, against eager dense")
 COMPILED = Target.faster(1, "inductor, against torch.compile")

@@ -14,7 +14,7 @@ from torch import Tensor
 
 import subclass_aot as sa
 from benchmarks.row import Result, Target
-from subclass_aot.benchmark import Budget, Side, compare
+from subclass_aot.testing.benchmark import Budget, Side, compare
 
 STEP = Target.within(1.1, "training step on large tensors, against eager")
 OURS, EAGER = '"eager"', "eager"

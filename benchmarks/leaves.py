@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import subclass_aot as sa
 from benchmarks import by_hand, torch_side
 from benchmarks.row import Result, Target
-from subclass_aot.benchmark import Budget, Comparison, Side, compare
+from subclass_aot.testing.benchmark import Budget, Comparison, Side, compare
 
 COUNTS = (1, 10, 100, 1000)
 DEPTHS = (1, 2, 3)

@@ -13,7 +13,7 @@ from benchmarks.by_hand import SIZE, make
 from benchmarks.call import accumulate, train
 from benchmarks.leaves import OURS, THEIRS, tree
 from benchmarks.row import Result, Target
-from subclass_aot.benchmark import Budget, Side, compare
+from subclass_aot.testing.benchmark import Budget, Side, compare
 
 WRAPPERS = 100
 CLASSES = {OURS: sa.TwoTensor, THEIRS: torch_side.TwoTensor}

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import subclass_aot as sa
 from benchmarks.row import Result, Target
-from subclass_aot.benchmark import Budget, Side, compare
+from subclass_aot.testing.benchmark import Budget, Side, compare
 
 STEPS = (100, 400)
 

@@ -14,7 +14,8 @@ from pathlib import Path
 import torch
 
 import subclass_aot
-from subclass_aot import _native, hooks
+from subclass_aot import native as _native
+from subclass_aot.base import hooks
 
 
 def describe() -> dict[str, object]:

@@ -14,7 +14,7 @@ import subclass_aot as sa
 from benchmarks import least
 from benchmarks.demo.vit import ViT
 from benchmarks.row import Result, Target
-from subclass_aot.benchmark import Budget, Comparison, Side, compare
+from subclass_aot.testing.benchmark import Budget, Comparison, Side, compare
 
 META = Target.faster(12, 'MetaTensor ViT-B/16, batch 10^10, against device="meta"')
 LISTENS = Target.within(2, "MetaTensor ViT-B/16 with a listener, against one run without")

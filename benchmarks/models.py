@@ -17,8 +17,8 @@ from torch import nn
 
 import subclass_aot as sa
 from benchmarks.row import Result, Target
-from subclass_aot.benchmark import Budget, Comparison, Side, compare
-from subclass_aot.compile import CompiledFunction
+from subclass_aot.engine.compile import CompiledFunction
+from subclass_aot.testing.benchmark import Budget, Comparison, Side, compare
 from tests.models.architectures import ARCHITECTURES, make
 
 TRAINING = Target.within(1.25, "step of a model of transformers, against eager")

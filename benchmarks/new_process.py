@@ -21,7 +21,7 @@ from torch import Tensor
 import subclass_aot as sa
 from benchmarks.demo.vit import ViT
 from benchmarks.row import Result, Target
-from subclass_aot.benchmark import Budget, Comparison
+from subclass_aot.testing.benchmark import Budget, Comparison
 
 FILE, ARTIFACTS, COLD = "a file", "torch.compile, cache artifacts", "torch.compile"
 SIDES = {FILE: "file", ARTIFACTS: "artifacts", COLD: "cold"}

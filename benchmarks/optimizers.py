@@ -10,7 +10,7 @@ from torch import optim
 
 import subclass_aot as sa
 from benchmarks.row import Result, Target
-from subclass_aot.benchmark import Budget, Side, compare
+from subclass_aot.testing.benchmark import Budget, Side, compare
 
 STEP = Target.within(1, "optimizer step, eager mode")
 COUNTS = (10, 100, 1000)

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 import subclass_aot as sa
-from subclass_aot.whole_files import write_whole
+from subclass_aot.base.whole_files import write_whole
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 LAYERS = (2, 4, 8, 16, 32)
@@ -146,7 +146,7 @@ def draw_memory(axes: Any) -> None:
     """Draws the memory of a training step over time, by kind, from a run without data."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    from subclass_aot.profiling.export import rows_by_kind
+    from subclass_aot.cost.profiling.export import rows_by_kind
 
     with torch.device("meta"):
         config = LlamaConfig(hidden_size=2048, intermediate_size=8192, num_hidden_layers=8, num_attention_heads=16)

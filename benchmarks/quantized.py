@@ -24,8 +24,8 @@ from torch import nn
 
 import subclass_aot as sa
 from benchmarks import machine
-from subclass_aot.benchmark import Budget, Comparison, Side, compare
-from subclass_aot.whole_files import write_whole
+from subclass_aot.base.whole_files import write_whole
+from subclass_aot.testing.benchmark import Budget, Comparison, Side, compare
 
 OUT = Path(__file__).resolve().parent.parent / "docs" / "benchmarks" / "quantized.md"
 LAYERS = "model.layers.*"

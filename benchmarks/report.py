@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.row import Result, Row, Target
-from subclass_aot.whole_files import write_whole
+from subclass_aot.base.whole_files import write_whole
 
 _HEAD = ("what", "on", "against", "ours", "theirs", "times as fast", "spread", "target", "reached")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from subclass_aot.benchmark import Comparison, Ratio
+from subclass_aot.testing.benchmark import Comparison, Ratio
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
     python -m benchmarks.seconds
 
-The device is `subclass_aot.devices.measure("cpu")`. Steps are run in turns, and the median counts.
+The device is `subclass_aot.cost.devices.measure("cpu")`. Steps are run in turns, and the median counts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 import subclass_aot as sa
 from benchmarks.cost import PROGRAMS
 from benchmarks.machine import describe
-from subclass_aot.devices import measure
+from subclass_aot.cost.devices import measure
 
 NAMES = ("MLP", "TransformerEncoder", "Llama, Int8Weight", "conv2d", "GRU", "GPT-2, checkpointed", "MLP, autocast")
 ROUNDS = 9

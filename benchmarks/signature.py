@@ -13,9 +13,9 @@ from benchmarks.leaves import tree
 from benchmarks.row import Result, Target
 from benchmarks.torch_side import TwoTensor
 from subclass_aot.backends.one_by_one import write_graph
-from subclass_aot.benchmark import Budget, Comparison, Side, compare
-from subclass_aot.call import flatten
-from subclass_aot.facts import global_state
+from subclass_aot.engine.call import flatten
+from subclass_aot.engine.facts import global_state
+from subclass_aot.testing.benchmark import Budget, Comparison, Side, compare
 
 COUNTS = (1, 10, 100)
 CLASSES = {"subclass_aot.TwoTensor": sa.TwoTensor, "torch's TwoTensor": TwoTensor}

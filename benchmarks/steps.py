@@ -27,8 +27,8 @@ from benchmarks import memory, wide
 from benchmarks.demo.digits import quantized_vit
 from benchmarks.demo.lockstep import WithLoss
 from benchmarks.machine import describe
-from subclass_aot.benchmark import Budget, Side, compare
-from subclass_aot.whole_files import write_whole
+from subclass_aot.base.whole_files import write_whole
+from subclass_aot.testing.benchmark import Budget, Side, compare
 from tests.models.architectures import ARCHITECTURES, make
 
 Inputs = dict[str, Any]

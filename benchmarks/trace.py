@@ -17,8 +17,8 @@ from benchmarks.demo.vit import ViT
 from benchmarks.leaves import tree
 from benchmarks.row import Result, Target
 from benchmarks.torch_side import TwoTensor
-from subclass_aot.benchmark import Budget, Comparison, Side, compare
-from subclass_aot.passes import default_partition
+from subclass_aot.engine.passes import default_partition
+from subclass_aot.testing.benchmark import Budget, Comparison, Side, compare
 
 TRACE = Target.faster(10, "joint trace of a 12-layer ViT")
 TRACE_AND_PARTITION = Target.faster(6, "joint trace of a 12-layer ViT, partition included")

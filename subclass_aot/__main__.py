@@ -12,9 +12,9 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from subclass_aot.base.whole_files import write_whole
 from subclass_aot.errors import SubclassAotError
-from subclass_aot.progress import shown_on_a_terminal, tell
-from subclass_aot.whole_files import write_whole
+from subclass_aot.testing.progress import shown_on_a_terminal, tell
 
 _EXAMPLES = """
 while a class is written:
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     cost = commands.add_parser("profile", help="say what a model costs before it runs: memory, products, time at best")
     if "profile" in (sys.argv[1:] if arguments is None else arguments):  # the others need less
-        from subclass_aot.profiling import add_arguments
+        from subclass_aot.cost.profiling import add_arguments
 
         add_arguments(cost)
 
@@ -104,7 +104,7 @@ def _no_folder(options: argparse.Namespace) -> str | None:
 
 
 def _inspect(target: str) -> int:
-    from subclass_aot.inspection import describe, describe_file, find_class
+    from subclass_aot.testing.inspection import describe, describe_file, find_class
 
     try:
         print(describe_file(target) if Path(target).is_file() else describe(*find_class(target)))
@@ -148,7 +148,7 @@ def _owed(make: Callable[..., object]) -> list[str]:
 
 
 def _measure(device: str, out: Path | None) -> int:
-    from subclass_aot.devices import measure
+    from subclass_aot.cost.devices import measure
 
     try:
         found = measure(device)
@@ -164,7 +164,7 @@ def _measure(device: str, out: Path | None) -> int:
 def _bench(target: str, quick: bool, json_file: Path | None, picture: Path | None) -> int:
     if picture is not None and importlib.util.find_spec("matplotlib") is None:
         return _fail("--plot needs matplotlib; install with: pip install 'subclass-aot[demo]'")
-    from subclass_aot.benchmark import QUICK, Budget, bench, find_maker, plot
+    from subclass_aot.testing.benchmark import QUICK, Budget, bench, find_maker, plot
 
     try:
         with shown_on_a_terminal():
@@ -180,7 +180,7 @@ def _bench(target: str, quick: bool, json_file: Path | None, picture: Path | Non
 
 
 def _profile(options: argparse.Namespace) -> int:
-    from subclass_aot.profiling import run_command
+    from subclass_aot.cost.profiling import run_command
 
     try:
         return run_command(options)
@@ -189,7 +189,7 @@ def _profile(options: argparse.Namespace) -> int:
 
 
 def _build_native() -> int:
-    from subclass_aot._native import build_accelerator, build_exact
+    from subclass_aot.native import build_accelerator, build_exact
 
     try:
         print(f"built {build_exact()}\nbuilt {build_accelerator()}")

@@ -11,26 +11,26 @@ from typing import Any
 
 import torch
 
-from subclass_aot._torch.operators import Operator
-from subclass_aot.compilers import BACKENDS
-from subclass_aot.compilers import Artifacts as Artifacts
-from subclass_aot.compilers import Backend as Backend
-from subclass_aot.compilers import BoxedFunction as BoxedFunction
+from subclass_aot.base._torch.operators import Operator
+from subclass_aot.base.logs import announced_to
+from subclass_aot.base.written_out import WRITTEN_OUT
+from subclass_aot.engine.compilers import BACKENDS
+from subclass_aot.engine.compilers import Artifacts as Artifacts
+from subclass_aot.engine.compilers import Backend as Backend
+from subclass_aot.engine.compilers import BoxedFunction as BoxedFunction
+from subclass_aot.engine.structures import STRUCTURES
+from subclass_aot.engine.structures import Structure as Structure
+from subclass_aot.engine.tables import holders
 from subclass_aot.errors import DefinitionError
-from subclass_aot.flatten import FlattenPlan as FlattenPlan
-from subclass_aot.flatten import IndexMap as IndexMap
-from subclass_aot.flatten import SubclassCreationMeta as SubclassCreationMeta
-from subclass_aot.logs import announced_to
+from subclass_aot.kit.flatten import FlattenPlan as FlattenPlan
+from subclass_aot.kit.flatten import IndexMap as IndexMap
+from subclass_aot.kit.flatten import SubclassCreationMeta as SubclassCreationMeta
+from subclass_aot.kit.wrapper import SERVED
 from subclass_aot.meta import Listener as Listener
 from subclass_aot.meta import Operation as Operation
 from subclass_aot.meta import Spec as Spec
 from subclass_aot.meta import Storage as Storage
 from subclass_aot.meta import register_meta as register_meta
-from subclass_aot.structures import STRUCTURES
-from subclass_aot.structures import Structure as Structure
-from subclass_aot.tables import holders
-from subclass_aot.wrapper import SERVED
-from subclass_aot.written_out import WRITTEN_OUT
 
 __all__ = [
     "Artifacts",

@@ -2,7 +2,7 @@
 
 import os
 
-from subclass_aot.later import promises
+from subclass_aot.base.later import promises
 
 _BACKENDS, _RANKS = "subclass_aot.backends", "subclass_aot.ranks"
 _NUMBERS = "subclass_aot.subjects.numbers"
@@ -22,17 +22,27 @@ promises.update(
         "numbers.were_met": _NUMBERS,
         "lstm layer": "subclass_aot.subjects.recurrent",
         "lstm network": "subclass_aot.subjects.recurrent",
+        **dict.fromkeys(("pack_sequences", "pad_sequences", "recurrent_layer"), "subclass_aot.subjects.packed"),
+        **dict.fromkeys(("refuse_made_elsewhere", "run_on_inputs"), "subclass_aot.subjects.other_threads"),
+        **dict.fromkeys(
+            ("bag_gradient", "sparse_like", "sparse_tensor", "sparse_tensor_of_program", "without_padding"),
+            "subclass_aot.subjects.sparse",
+        ),
         "second_derivatives": "subclass_aot.subjects.second_derivatives",
         "structure torch.nested._internal.nested_tensor.NestedTensor": "subclass_aot.subjects.jagged",
+        "claims of cuda": "subclass_aot.cost.cuda",
+        "gradients_without_data": "subclass_aot.cost.without_data",
+        "run_without_data": "subclass_aot.cost.without_data",
+        **{f"forms of {name}": _RANKS for name in ("c10d", "_c10d_functional", "_c10d_functional_autograd")},
         "namespace c10d": _RANKS,
         "namespace _c10d_functional": _RANKS,
         "namespace fsdp": _RANKS,
         "pre_all_gather": _RANKS,
         "post_all_gather": _RANKS,
-        "explain": "subclass_aot.explain",
-        "write_file": "subclass_aot.saved",
+        "explain": "subclass_aot.testing.explain",
+        "write_file": "subclass_aot.files.compiled",
     }
 )
 
 if os.environ.get("SUBCLASS_AOT_PROGRESS") == "1":
-    import subclass_aot.progress  # noqa: F401  # who shows what is compiled
+    import subclass_aot.testing.progress  # noqa: F401  # who shows what is compiled

@@ -18,7 +18,7 @@ import hypothesis
 import pytest
 import torch
 
-from subclass_aot._native import accelerated, build, cache
+from subclass_aot.native import accelerated, build, cache
 from tests import itself
 from tests.native.places import run_natively
 from tests.torches import FIRST_WITH_ACCELERATOR, TORCH

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 import subclass_aot as sa
-from subclass_aot import _torch
+from subclass_aot.base import _torch
 from subclass_aot.meta import Listener
 
 FILE = Path(__file__).with_suffix(".json")

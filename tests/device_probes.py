@@ -22,7 +22,7 @@ from torch.nn import functional as F  # noqa: N812
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import subclass_aot as sa
-from subclass_aot import _torch
+from subclass_aot.base import _torch
 
 FILE = Path(__file__).with_suffix(".json")
 Run = Callable[[], Any]

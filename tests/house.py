@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -72,6 +73,25 @@ def _named_in_texts(module: str) -> Iterator[str]:
         text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
         if (named := _below(text)) and named in modules():
             yield named
+
+
+def sources_of(module: str) -> set[str]:
+    """Returns the modules that the code of a module takes names of, as it has them: doors, not what is behind."""
+    taken = _taken(_tree(module), "run")
+    return {inside if (inside := f"{source}.{name}".lstrip(".")) in rooms() else source for source, name, _ in taken}
+
+
+@cache
+def rooms() -> frozenset[str]:
+    """Returns the modules that are rooms: those that the documentation lists, and each subject."""
+    listed = re.findall(r"^\| `([\w/]+?)(?:/|\.py)` \|", (ROOT / "docs" / "rooms.md").read_text(), re.MULTILINE)
+    subjects = (module for module in modules() if module.startswith("subjects.") and module.count(".") == 1)
+    return frozenset({*(each.replace("/", ".") for each in listed), *subjects})
+
+
+def room_of(module: str) -> str:
+    """Returns the room that a module is in: the longest of which the name begins its own; "" of the face."""
+    return max((room for room in rooms() if f"{module}.".startswith(f"{room}.")), key=len, default="")
 
 
 def _defining(module: str, name: str) -> str:

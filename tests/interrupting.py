@@ -18,9 +18,9 @@ from typing import Any
 import torch
 
 import subclass_aot
-from subclass_aot import _torch
+from subclass_aot.base import _torch
+from subclass_aot.engine.trace import is_tracing
 from subclass_aot.subjects.numbers import text
-from subclass_aot.trace import is_tracing
 
 _LIBRARY = (str(Path(subclass_aot.__file__).parent), "<subclass_aot generated")
 

@@ -16,15 +16,15 @@ from types import SimpleNamespace
 
 import pytest
 
-import subclass_aot.compile as compiling
-from subclass_aot import _stack
+import subclass_aot.engine.compile as compiling
+from subclass_aot.base import _stack
 
 LIST = Path(__file__).with_name("itself.txt")
 
 
 @functools.cache
 def allowed() -> set[str]:
-    """Returns the names of the tests in the list: `tests/test_blocks.py::test_a_block_that_raises`, without cases."""
+    """Returns the names of the tests in the list: `tests/test_main.py::test_help`, without cases."""
     lines = LIST.read_text(encoding="utf-8").splitlines()
     return {line for line in lines if line and not line.startswith("#")}
 

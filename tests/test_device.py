@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 import subclass_aot as sa
-from subclass_aot.devices import measure
+from subclass_aot.cost.devices import measure
 from tests.device import DEVICE
 from tests.models.checks import same
 from tests.torches import TORCH

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from subclass_aot.devices import claim_of
-from subclass_aot.meta.rules.cuda.attention import Call, chosen
-from subclass_aot.meta.rules.cuda.profile import claimed as claims
+from subclass_aot.cost.cuda.attention import Call, chosen
+from subclass_aot.cost.cuda.profile import claimed as claims
+from subclass_aot.cost.devices import claim_of
 from tests import device_claims
 from tests.device import DEVICE
 from tests.torches import TORCH

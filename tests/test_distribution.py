@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import subclass_aot
-from subclass_aot._native import build
+from subclass_aot.native import build
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -62,7 +62,7 @@ def test_without_torch_the_wheel_is_pure_python(tmp_path: Path) -> None:
     (wheel,) = tmp_path.glob("*.whl")
     assert wheel.name.endswith("-py3-none-any.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
-    native = ROOT / "subclass_aot" / "_native"
+    native = ROOT / "subclass_aot" / "native"
     wanted = [path for path in native.rglob("*") if path.suffix in (".c", ".cpp", ".h", ".py", ".pyi")]
     assert len(wanted) > 10 and {str(path.relative_to(ROOT)) for path in wanted} <= names
     assert not [name for name in names if name.endswith(".so")]

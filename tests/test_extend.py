@@ -9,10 +9,10 @@ import torch
 
 import subclass_aot as sa
 from subclass_aot import extend
-from subclass_aot.compilers import BACKENDS
+from subclass_aot.base.logs import announced_to
+from subclass_aot.base.written_out import WRITTEN_OUT
+from subclass_aot.engine.compilers import BACKENDS
 from subclass_aot.errors import DefinitionError
-from subclass_aot.logs import announced_to
-from subclass_aot.written_out import WRITTEN_OUT
 
 
 def test_names_are_those_that_it_lists() -> None:
@@ -66,7 +66,7 @@ def test_an_operator_stays_whole_for_who_takes_it(monkeypatch: pytest.MonkeyPatc
 def test_what_is_compiled_is_announced(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     monkeypatch.setattr("subclass_aot.extend.announced_to", own := [*announced_to])
-    monkeypatch.setattr("subclass_aot.options.announced_to", own)
+    monkeypatch.setattr("subclass_aot.engine.options.announced_to", own)
     extend.on_compile(told.append)
     sa.aot_compile(torch.sin, fw_compiler=lambda graph, inputs: graph)(torch.ones(2))
     sa.aot_compile(torch.sin)(torch.ones(2))

@@ -22,7 +22,7 @@ PROGRAMS = {
     "rooms start no threads": """
         before = threads()
         import subclass_aot as sa
-        import subclass_aot.testing, subclass_aot.inspection, subclass_aot.profiling, subclass_aot.dynamo
+        import subclass_aot.testing.inspection, subclass_aot.cost.profiling, subclass_aot.doors.dynamo
         sa.show_config()
         sa.aot_compile(lambda x: x * 2)(torch.ones(3))
         sa.tensors.Int8Weight.from_float(torch.ones(4, 4))

@@ -62,7 +62,7 @@ def test_kinds_of_imports(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("path", "of_types", "real"),
-    [("graph/tape.py", "Tape", "Recorder"), ("wrapper/kind.py", "Wrapper", "WrapperTensor")],
+    [("engine/graph/tape.py", "Tape", "Recorder"), ("kit/wrapper/kind.py", "Wrapper", "WrapperTensor")],
 )
 def test_what_type_checkers_see_is_there(path: str, of_types: str, real: str) -> None:
     """See Note [Types without a circle]."""
@@ -74,7 +74,7 @@ def test_what_type_checkers_see_is_there(path: str, of_types: str, real: str) ->
     }
     assert len(names) > 8
     if real == "Recorder":
-        from subclass_aot.graph import Recorder
+        from subclass_aot.engine.graph import Recorder
 
         thing: object = Recorder()
     else:

@@ -38,7 +38,7 @@ def test_heavy_modules_wait_until_they_are_used() -> None:
         "import sys, torch; before = {*sys.modules}; import subclass_aot; print(*({*sys.modules} - before))"
     ).split()
     of_others = [*HEAVY, *(f"subclass_aot.{room}" for room in OF_THE_COMPILER)]
-    assert "subclass_aot.wrapper" in new
+    assert "subclass_aot.kit.wrapper" in new
     assert not [name for name in new if any(f"{name}.".startswith(f"{heavy}.") for heavy in of_others)]
 
 
@@ -48,8 +48,8 @@ USES = {
     "a call": f"{BOTH} print(sa.aot_compile(torch.sin)(zeros).sum().item())",
     "by its name": f"from subclass_aot import aot_compile; import torch{CALL}",
     "all names": f"from subclass_aot import *; import torch{CALL}",
-    "a room first": f"import subclass_aot.dynamo; {BOTH} sa.trace_joint(torch.sin, zeros); print(0.0)",
-    "load first": f"import subclass_aot.load; {BOTH} print(0.0 if callable(sa.load) else 1)",
+    "a room first": f"import subclass_aot.doors.dynamo; {BOTH} sa.trace_joint(torch.sin, zeros); print(0.0)",
+    "load first": f"import subclass_aot.files.compiled.load; {BOTH} print(0.0 if callable(sa.load) else 1)",
     "the backend": "import torch; print(torch.compile(torch.sin, backend='subclass_aot')(torch.zeros(1)).item())",
     "within meta": f"{BOTH}\nwith sa.meta(): f = sa.aot_compile(torch.sin)\nprint(f(zeros).sum().item())",
     "without data": f"{BOTH}\nwith sa.meta(): torch.nn.LSTM(2, 3)(torch.ones(4, 2))\nprint(0.0)",
@@ -180,7 +180,7 @@ print(*(type(finder).__name__ for finder in sys.meta_path))
 def test_what_is_said_of_numbers_is_what_the_solver_says() -> None:
     from torch.fx.experimental import symbolic_shapes
 
-    from subclass_aot._torch import postponed
+    from subclass_aot.base._torch import postponed
 
     given: dict[str, list[tuple[object, ...]]] = {
         "sym_eq": [((3,), [3]), (2, 3), ((), ()), (torch.Size([2]), (2,)), ([1, 2], (1,))],

@@ -16,8 +16,8 @@ from pathlib import Path
 import torch
 import subclass_aot
 assert Path(subclass_aot.__file__).parent == Path.cwd() / "subclass_aot"
-from subclass_aot.flatten import FlattenPlan
-from subclass_aot.wrapper import Outer, WrapperTensor
+from subclass_aot.kit.flatten import FlattenPlan
+from subclass_aot.kit.wrapper import Outer, WrapperTensor
 
 class Scaled(WrapperTensor, fallback="plain"):
     codes: torch.Tensor
@@ -42,8 +42,8 @@ w = MetaTensor(torch.ones(3, 4)).requires_grad_()
 assert w.grad.shape == (3, 4)
 """
 ENGINE = """
-from subclass_aot.compile import aot_compile
-from subclass_aot.compilers import BACKENDS, Backend
+from subclass_aot.engine.compile import aot_compile
+from subclass_aot.engine.compilers import BACKENDS, Backend
 
 def compile(graph, inputs, is_backward):
     def run(args):

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import ast
+import functools
 import io
 import os
 import re
 import subprocess
 import sys
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
 import subclass_aot
+from tests import house
 
 pytestmark = pytest.mark.every_case
 
@@ -28,13 +30,12 @@ PAGES = [
 ]
 BESIDE_TORCH = [path for path in PACKAGE_FILES if "_torch" not in (path.stem, path.parent.name)]
 
-_WITHOUT_TESTS = {
-    "_torch",  # by what uses it, and by tests/test_torch.py with each torch
-}
+_WITHOUT_TESTS = ("base", "_torch")
+"""Tested by what uses it, and by tests/base/test_torch.py with each torch."""
 MODULES = [
     path
     for path in PACKAGE_FILES
-    if not path.stem.startswith("__") and path.relative_to(ROOT / "subclass_aot").parts[0] not in _WITHOUT_TESTS
+    if not path.stem.startswith("__") and path.relative_to(ROOT / "subclass_aot").parts[:2] != _WITHOUT_TESTS
 ]
 
 _OF_TORCH = (
@@ -64,12 +65,22 @@ def test_public_names_exist_and_say_what_they_are() -> None:
         assert thing.__doc__, f"subclass_aot.{name} has no docstring"
 
 
-@pytest.mark.parametrize("path", BESIDE_TORCH, ids=lambda path: str(path.relative_to(ROOT)))
-def test_private_names_of_torch_stand_in_one_place(path: Path) -> None:
-    tree = ast.parse(path.read_text())
-    private = [name for name in _names_of_torch(tree) if re.search(r"\._[a-zA-Z]", name)]
-    private += [name for name in _private_attributes(tree) if name in PRIVATE]
-    assert not private, "private names of torch belong in subclass_aot/_torch, each with its reason"
+def _in_each(paths: Iterable[Path], found_in: Callable[[Path], Iterable[str]]) -> list[str]:
+    """What is found in files, each with the file: `base/weak.py: a name`. One test reads all of them."""
+    return [f"{path.relative_to(ROOT)}: {found}" for path in paths for found in found_in(path)]
+
+
+@functools.cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+def test_private_names_of_torch_stand_in_one_place() -> None:
+    def private(path: Path) -> Iterator[str]:
+        yield from (name for name in _names_of_torch(_tree(path)) if re.search(r"\._[a-zA-Z]", name))
+        yield from (name for name in _private_attributes(_tree(path)) if name in PRIVATE)
+
+    assert not _in_each(BESIDE_TORCH, private), "they belong in subclass_aot/base/_torch, each with its reason"
 
 
 def test_private_names_of_torch_are_found() -> None:
@@ -83,12 +94,14 @@ def f(self, x, module, aten):
     assert set(_private_attributes(ast.parse(program))) & PRIVATE == {"_version", "_is_view", "_buffers"}
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_tests_mirror_the_modules(path: Path) -> None:
+def test_tests_mirror_the_modules() -> None:
     """The tests of a module stand at the same place below `tests/`: in a file, or in a folder of its name."""
-    room, name = path.relative_to(ROOT / "subclass_aot").parent, path.stem.lstrip("_")
-    there = ROOT / "tests" / str(room).lstrip("_")
-    assert (there / f"test_{name}.py").exists() or (there / name).is_dir()
+
+    def is_tested(path: Path) -> bool:
+        there, name = ROOT / "tests" / path.relative_to(ROOT / "subclass_aot").parent, path.stem.lstrip("_")
+        return (there / f"test_{name}.py").exists() or (there / name).is_dir()
+
+    assert not [path for path in MODULES if not is_tested(path)]
 
 
 _NO_VERBS = {
@@ -112,10 +125,9 @@ def _without_a_verb(tree: ast.Module) -> Iterator[str]:
                 yield f"{function.name}: {' '.join(words[:6])}"
 
 
-@pytest.mark.parametrize("path", PACKAGE_FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_docstrings_of_functions_begin_with_a_verb(path: Path) -> None:
+def test_docstrings_of_functions_begin_with_a_verb() -> None:
     """Subject and verb come first: "Returns", "Checks", "Notes"."""
-    assert not list(_without_a_verb(ast.parse(path.read_text())))
+    assert not _in_each(PACKAGE_FILES, lambda path: _without_a_verb(_tree(path)))
 
 
 def test_what_begins_with_a_noun_is_found() -> None:
@@ -130,36 +142,46 @@ def e(): "`x`, changed."
     assert [each.partition(":")[0] for each in _without_a_verb(ast.parse(program))] == ["b", "c", "e"]
 
 
+@functools.cache
 def _retired() -> set[str]:
     """Returns the words that the glossary has no use for any more."""
     _, _, listed = (ROOT / "docs" / "glossary.md").read_text().partition("## Retired\n")
     return {" ".join(word.split()) for word in listed.split(",")}
 
 
+@functools.cache
+def _tokens(path: Path) -> list[tokenize.TokenInfo]:
+    return list(tokenize.generate_tokens(io.StringIO(path.read_text()).readline))
+
+
 def _prose(path: Path) -> str:
     """Returns what a file says in words: of Python, comments and texts."""
-    text = path.read_text()
     if path.suffix != ".py":
-        return text.partition("## Retired\n")[0]
-    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
-    return "\n".join(token.string for token in tokens if token.type in (tokenize.COMMENT, tokenize.STRING))
+        return path.read_text().partition("## Retired\n")[0]
+    return "\n".join(token.string for token in _tokens(path) if token.type in (tokenize.COMMENT, tokenize.STRING))
 
 
-@pytest.mark.parametrize("path", PACKAGE_FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_retired_words_stay_away(path: Path) -> None:
+def test_retired_words_stay_away() -> None:
     """The glossary names words that meant too much, or nothing to anybody else."""
-    tokens = tokenize.generate_tokens(io.StringIO(path.read_text()).readline)
-    names = {token.string for token in tokens if token.type == tokenize.NAME}
-    parts = {part.lower() for name in names for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
     retired = {word.replace(" ", "_") for word in _retired()}
-    assert len(retired) > 5 and not retired & (parts | names)
+    assert len(retired) > 5
+
+    def names_of(path: Path) -> set[str]:
+        names = {token.string for token in _tokens(path) if token.type == tokenize.NAME}
+        parts = {part.lower() for name in names for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
+        return retired & (parts | names)
+
+    assert not _in_each(PACKAGE_FILES, names_of)
 
 
-@pytest.mark.parametrize("path", [*PACKAGE_FILES, *PAGES], ids=lambda path: str(path.relative_to(ROOT)))
-def test_retired_words_stay_away_from_prose(path: Path) -> None:
+def test_retired_words_stay_away_from_prose() -> None:
     """In docstrings, comments, messages and pages they mean no more than in names."""
-    words = f" {' '.join(re.findall(r'[a-z_]+', _prose(path).lower()))} "
-    assert not [word for word in _retired() if f" {word} " in words]
+
+    def words_of(path: Path) -> list[str]:
+        words = f" {' '.join(re.findall(r'[a-z_]+', _prose(path).lower()))} "
+        return [word for word in _retired() if f" {word} " in words]
+
+    assert not _in_each([*PACKAGE_FILES, *PAGES], words_of)
 
 
 def _private_attributes(tree: ast.Module) -> Iterator[str]:
@@ -196,12 +218,12 @@ MOST_ANY = 0.10
 
 
 def _room_of(path: Path) -> str:
-    return path.relative_to(ROOT / "subclass_aot").parts[0].removesuffix(".py")
+    return house.room_of(".".join(path.relative_to(ROOT / "subclass_aot").with_suffix("").parts))
 
 
 def _parameters(path: Path) -> Iterator[str]:
     """The annotations of all parameters in a file, `self` and `cls` left out."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(_tree(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             args = node.args
             every = [*args.posonlyargs, *args.args, *args.kwonlyargs, args.vararg, args.kwarg]
@@ -226,10 +248,10 @@ REASON = "# More than ten attributes: "
 def _classes() -> Iterator[tuple[str, ast.ClassDef]]:
     """All classes of the package, each with its text."""
     for path in PACKAGE_FILES:
-        text = path.read_text()
-        for node in ast.walk(ast.parse(text)):
+        lines = path.read_text().splitlines()
+        for node in ast.walk(_tree(path)):
             if isinstance(node, ast.ClassDef):
-                yield ast.get_source_segment(text, node) or "", node
+                yield "\n".join(lines[node.lineno - 1 : node.end_lineno]), node
 
 
 def _attributes(cls: ast.ClassDef) -> set[str]:

@@ -8,13 +8,13 @@ import subprocess
 import sys
 
 import subclass_aot
-from subclass_aot.later import Later, Registry
+from subclass_aot.base.later import Later, Registry
 
 IMPORT_ALL = """
 import sys
 import subclass_aot
-from subclass_aot.compilers import BACKENDS, of_callable
-from subclass_aot.wrapper import SERVED, gather
+from subclass_aot.engine.compilers import BACKENDS, of_callable
+from subclass_aot.kit.wrapper import SERVED, gather
 for registry in (BACKENDS, SERVED):
     for name in registry:
         assert registry[name] is not None

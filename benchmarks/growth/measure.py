@@ -18,7 +18,7 @@ from torch import nn
 
 import subclass_aot as sa
 from benchmarks.growth.subjects import Program, Subject
-from subclass_aot.benchmark import Ratio
+from subclass_aot.testing.benchmark import Ratio
 
 Call = Callable[..., Any]
 OURS, DYNAMO, AOT = '"eager"', "`aot_eager`", "`aot_function`"

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import subclass_aot as sa
 from benchmarks.row import Result, Target
-from subclass_aot.benchmark import Budget, Comparison, Side, compare
+from subclass_aot.testing.benchmark import Budget, Comparison, Side, compare
 
 LINEAR = Target.within(1.3, "first compile, per module, 5,000 modules against 100")
 IN_TURNS = Target.within(3, "call, 64 signatures in turns against one")

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from subclass_aot import _torch
-from subclass_aot.products import fastest
-from subclass_aot.symbols import Number
-from subclass_aot.written_out import WRITTEN_OUT
+from subclass_aot.base import _torch
+from subclass_aot.base.written_out import WRITTEN_OUT
+from subclass_aot.meta.symbols import Number
+from subclass_aot.tensors.products import fastest
 
 _aten = torch.ops.aten
 

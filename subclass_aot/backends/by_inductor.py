@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import fx
 
-from subclass_aot import _torch
 from subclass_aot.backends.draws import inductor_decompositions, keep_draws
 from subclass_aot.backends.for_inductor import (
     given_sizes,
@@ -22,7 +21,9 @@ from subclass_aot.backends.for_inductor import (
     take_sizes,
     then_write,
 )
-from subclass_aot.compilers import (
+from subclass_aot.base import _torch
+from subclass_aot.base.operators import runs_once
+from subclass_aot.engine.compilers import (
     BACKENDS,
     STRIDES,
     Artifacts,
@@ -32,11 +33,10 @@ from subclass_aot.compilers import (
     fake_of,
     solver_of,
 )
+from subclass_aot.engine.passes import draws, take_any_strides
 from subclass_aot.errors import SubclassAotError
 from subclass_aot.meta import MetaTensor, Spec
-from subclass_aot.operators import runs_once
-from subclass_aot.passes import draws, take_any_strides
-from subclass_aot.symbols import is_symbolic
+from subclass_aot.meta.symbols import is_symbolic
 
 _UNKNOWN_MODE = """inductor has no mode {mode!r}.
   Modes: {names}"""

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import fx
 
-from subclass_aot import _torch
 from subclass_aot.backends.returned_graph import run_of
-from subclass_aot.compilers import BoxedFunction, Compiler, Fakes, of_callable
+from subclass_aot.base import _torch
+from subclass_aot.engine.compilers import BoxedFunction, Compiler, Fakes, of_callable
 from subclass_aot.errors import CompilerResultError
 
 _NOT_CALLABLE = """The {which} compiler returned {got}, which cannot be called.

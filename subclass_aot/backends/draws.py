@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from subclass_aot import _torch
+from subclass_aot.base import _torch
 
 _aten = torch.ops.aten
 

@@ -7,7 +7,7 @@ from typing import Any
 from torch import fx
 
 from subclass_aot.backends.one_by_one import write_graph
-from subclass_aot.compilers import BACKENDS, Backend, BoxedFunction
+from subclass_aot.engine.compilers import BACKENDS, Backend, BoxedFunction
 
 
 def _eager(graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> BoxedFunction:

@@ -22,10 +22,10 @@ import torch
 from torch import fx
 from torch.fx.node import Argument
 
-from subclass_aot import _torch
-from subclass_aot.operators import argument_at, effects_of
-from subclass_aot.products import fastest
-from subclass_aot.symbols import is_symbolic
+from subclass_aot.base import _torch
+from subclass_aot.base.operators import argument_at, effects_of
+from subclass_aot.meta.symbols import is_symbolic
+from subclass_aot.tensors.products import fastest
 
 aten: Any = torch.ops.aten
 

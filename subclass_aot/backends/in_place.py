@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from subclass_aot import _torch
+from subclass_aot.base import _torch
 
 _aten = torch.ops.aten
 

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import torch
 from torch import fx
 
-from subclass_aot import _torch
-from subclass_aot.operators import ORIGINALS
+from subclass_aot.base import _torch
+from subclass_aot.base.operators import ORIGINALS
 
 _aten = torch.ops.aten
 

@@ -8,11 +8,11 @@ from collections.abc import Iterable
 import torch
 from torch import fx
 
-from subclass_aot import _torch
 from subclass_aot.backends.in_place import BACKWARD_OF, VIEW_OF, WRITING
 from subclass_aot.backends.lists import writing_form
-from subclass_aot.operators import argument_at, effects_of
-from subclass_aot.passes import is_symint
+from subclass_aot.base import _torch
+from subclass_aot.base.operators import argument_at, effects_of
+from subclass_aot.engine.passes import is_symint
 
 _aten = torch.ops.aten
 

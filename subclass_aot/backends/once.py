@@ -24,11 +24,11 @@ import torch
 from torch import fx
 from torch.utils.checkpoint import CheckpointPolicy
 
-from subclass_aot import _torch
-from subclass_aot.descriptors import Descriptor, Intermediate, describe, descriptor_of
+from subclass_aot.base import _torch
+from subclass_aot.engine.descriptors import Descriptor, Intermediate, describe, descriptor_of
+from subclass_aot.engine.passes import check_inputs, copied_graph, copied_node, draws, is_backward, nodes
 from subclass_aot.errors import CompilerResultError
 from subclass_aot.meta import Spec, new_leaf
-from subclass_aot.passes import check_inputs, copied_graph, copied_node, draws, is_backward, nodes
 
 _AGAIN = (CheckpointPolicy.MUST_RECOMPUTE, CheckpointPolicy.PREFER_RECOMPUTE)
 

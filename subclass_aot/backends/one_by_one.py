@@ -11,13 +11,13 @@ from typing import Any
 import torch
 from torch import fx
 
-from subclass_aot import _torch, hooks
 from subclass_aot.backends.bindings import binding_of
 from subclass_aot.backends.plan import Call, Plan, nodes_in, owner_of
 from subclass_aot.backends.reinplace import plan_of
 from subclass_aot.backends.runs import Run, runs_of
-from subclass_aot.codegen import Source
-from subclass_aot.passes import copied_graph
+from subclass_aot.base import _torch, hooks
+from subclass_aot.base.codegen import Source
+from subclass_aot.engine.passes import copied_graph
 
 _aten = torch.ops.aten
 _BETWEEN: dict[Callable[..., Any], str] = {

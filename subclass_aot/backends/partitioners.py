@@ -7,9 +7,9 @@ from typing import Any
 
 from torch import fx
 
-from subclass_aot import _torch
 from subclass_aot.backends.once import RemovedOnce
-from subclass_aot.compilers import Fakes, of_partitioner
+from subclass_aot.base import _torch
+from subclass_aot.engine.compilers import Fakes, of_partitioner
 
 
 @of_partitioner.put

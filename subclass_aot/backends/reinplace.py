@@ -38,16 +38,16 @@ from typing import Any, TypeGuard
 import torch
 from torch import fx
 
-from subclass_aot import _torch
 from subclass_aot.backends.in_place import BACKWARD_OF, OVERWRITING, STRIDED, VIEW_OF, WRITING
 from subclass_aot.backends.lists import items_of, writing_form
 from subclass_aot.backends.memory import Memory, copied_by
 from subclass_aot.backends.plan import Call, Plan, look_alike, nodes_in, owner_of
 from subclass_aot.backends.shorter import plain_spec, shorter_call
 from subclass_aot.backends.written_inputs import write_where_they_stand
+from subclass_aot.base import _torch
+from subclass_aot.base.operators import effects_of
+from subclass_aot.engine.passes import is_symint, must_run, viewed_node
 from subclass_aot.meta import Spec
-from subclass_aot.operators import effects_of
-from subclass_aot.passes import is_symint, must_run, viewed_node
 
 _aten = torch.ops.aten
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from torch import fx
 
-from subclass_aot import _torch
-from subclass_aot.codegen import Source
+from subclass_aot.base import _torch
+from subclass_aot.base.codegen import Source
 
 
 def run_of(module: fx.GraphModule) -> Callable[[list[Any]], Any]:

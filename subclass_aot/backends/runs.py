@@ -18,12 +18,12 @@ from typing import Any
 import torch
 from torch import fx
 
-from subclass_aot import _torch
 from subclass_aot.backends.bindings import kernel_of
 from subclass_aot.backends.plan import Call, Plan, nodes_in, owner_of
+from subclass_aot.base import _torch
+from subclass_aot.base.operators import effects_of
+from subclass_aot.engine.passes import is_symint
 from subclass_aot.meta import Spec
-from subclass_aot.operators import effects_of
-from subclass_aot.passes import is_symint
 from subclass_aot.subjects.recurrent import FOR_TRAINING, LAYER
 
 Argument = tuple[str, Any]

@@ -16,7 +16,7 @@ from torch import fx
 
 from subclass_aot.backends.plan import Call, Plan, nodes_in, owner_of
 from subclass_aot.backends.shorter import plain_spec
-from subclass_aot.passes import is_symint
+from subclass_aot.engine.passes import is_symint
 
 _aten = torch.ops.aten
 _READ = _aten._local_scalar_dense.default

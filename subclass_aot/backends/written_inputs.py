@@ -33,15 +33,15 @@ from typing import Any
 import torch
 from torch import fx
 
-from subclass_aot import _torch
 from subclass_aot.backends.in_place import OVERWRITING
 from subclass_aot.backends.lists import Writing, items_of, writes_lists, writing_form
 from subclass_aot.backends.memory import Memory
 from subclass_aot.backends.plan import Call, Plan, look_alike, nodes_in, owner_of
 from subclass_aot.backends.same_numbers import compute_once
 from subclass_aot.backends.shorter import plain_spec
-from subclass_aot.operators import argument_at, effects_of
-from subclass_aot.passes import is_symint
+from subclass_aot.base import _torch
+from subclass_aot.base.operators import argument_at, effects_of
+from subclass_aot.engine.passes import is_symint
 
 _aten = torch.ops.aten
 _COPY = _aten.copy_.default

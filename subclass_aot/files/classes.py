@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import is_dataclass
 from enum import Enum
 
-from subclass_aot._stack import pass_on_interruption
-from subclass_aot.declaration import Declaration
-from subclass_aot.named import full_name, named
-from subclass_aot.plain_values import is_named_tuple
-from subclass_aot.refused import Refused
-from subclass_aot.wrapper import ViewOf, WrapperTensor
+from subclass_aot.base._stack import pass_on_interruption
+from subclass_aot.base.named import full_name, named
+from subclass_aot.base.plain_values import is_named_tuple
+from subclass_aot.base.refused import Refused
+from subclass_aot.kit.declaration import Declaration
+from subclass_aot.kit.wrapper import ViewOf, WrapperTensor
 
 Classes = Iterable[type] | Mapping[str, type]
 """What a reader hands in: classes, or classes by the names that the file has for them."""

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+from subclass_aot.base.plain_values import Json, ValueReader, ValueWriter
+from subclass_aot.base.refused import Refused
 from subclass_aot.errors import StateDictError
 from subclass_aot.files.classes import KnownClasses
-from subclass_aot.plain_values import Json, ValueReader, ValueWriter
-from subclass_aot.refused import Refused
 
 _CANNOT = """is a {kind}, which a file cannot hold: {value!r:.200}
 A context can be written if it is made of int, float, bool, str, None, tuples, lists, dicts, sets, enums, dataclasses, \

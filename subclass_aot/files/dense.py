@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from subclass_aot import _torch
+from subclass_aot.base import _torch
 from subclass_aot.errors import StateDictError
 from subclass_aot.files.leaves import State, is_wrapper, memory_of, state_of
 

@@ -11,14 +11,14 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from subclass_aot._stack import pass_on_interruption
+from subclass_aot.base._stack import pass_on_interruption
+from subclass_aot.base.whole_files import written_beside
 from subclass_aot.errors import MissingPackageError, StateDictError
 from subclass_aot.files.classes import Classes
 from subclass_aot.files.leaves import PLAIN, State
 from subclass_aot.files.unwrap import KEY, unwrap_state_dict
 from subclass_aot.files.wrap import wrap_state_dict
 from subclass_aot.meta import MetaTensor
-from subclass_aot.whole_files import written_beside
 
 
 def save_file(state: State, path: str | PathLike[str], metadata: Mapping[str, str] | None = None) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from subclass_aot import _torch
+from subclass_aot.base import _torch
 from subclass_aot.errors import ShardingError, StateDictError
 from subclass_aot.ranks import of_distributed
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
-from subclass_aot._stack import pass_on_interruption
-from subclass_aot.declaration import Declaration
+from subclass_aot.base._stack import pass_on_interruption
 from subclass_aot.errors import StateDictError
 from subclass_aot.files.leaves import is_wrapper
 from subclass_aot.files.strides import with_stride
-from subclass_aot.wrapper import rebuild_by_name
+from subclass_aot.kit.declaration import Declaration
+from subclass_aot.kit.wrapper import rebuild_by_name
 
 
 def wrap_like(expected: Any, place: str, flat: dict[str, Any]) -> Any:

@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from torch.nn.parameter import is_lazy
 
-from subclass_aot import _torch
-from subclass_aot.declaration import Declaration
+from subclass_aot.base import _torch
+from subclass_aot.base.named import full_name
+from subclass_aot.base.plain_values import Json
 from subclass_aot.errors import StateDictError
 from subclass_aot.files.context import to_json
 from subclass_aot.files.leaves import State, is_wrapper, memory_of, parts_of, state_of
-from subclass_aot.named import full_name
-from subclass_aot.plain_values import Json
-from subclass_aot.wrapper import ViewOf
+from subclass_aot.kit.declaration import Declaration
+from subclass_aot.kit.wrapper import ViewOf
 
 KEY = "subclass_aot"
 """Under this key stands, in the metadata of a file, what its wrappers are."""

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from subclass_aot import _torch
-from subclass_aot._stack import pass_on_interruption
-from subclass_aot.declaration import Declaration
+from subclass_aot.base import _torch
+from subclass_aot.base._stack import pass_on_interruption
+from subclass_aot.base.named import full_name
 from subclass_aot.errors import StateDictError
 from subclass_aot.files.classes import Classes, KnownClasses
 from subclass_aot.files.context import from_json, refusals
@@ -18,9 +18,9 @@ from subclass_aot.files.leaves import State, is_wrapper, memory_of, parts_of, st
 from subclass_aot.files.like import wrap_like
 from subclass_aot.files.strides import with_stride
 from subclass_aot.files.unwrap import KEY, VERSION
-from subclass_aot.named import full_name
+from subclass_aot.kit.declaration import Declaration
+from subclass_aot.kit.wrapper import rebuild_by_name
 from subclass_aot.ranks import within_distributed
-from subclass_aot.wrapper import rebuild_by_name
 
 
 def wrap_state_dict(

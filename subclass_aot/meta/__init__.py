@@ -3,8 +3,8 @@
 import sys
 import types
 
+import subclass_aot.base.tricks
 import subclass_aot.meta.rules.convolution
-import subclass_aot.meta.rules.cuda
 import subclass_aot.meta.rules.layout
 import subclass_aot.meta.rules.norms
 import subclass_aot.meta.rules.quantization
@@ -12,16 +12,15 @@ import subclass_aot.meta.rules.refusals
 import subclass_aot.meta.rules.shapes
 import subclass_aot.meta.rules.views
 import subclass_aot.meta.served
-import subclass_aot.tricks
+from subclass_aot.meta import places
 from subclass_aot.meta.functions import Replaced as Replaced
 from subclass_aot.meta.infer import call_on_meta as call_on_meta
 from subclass_aot.meta.infer import register_meta as register_meta
 from subclass_aot.meta.listener import Listener as Listener
-from subclass_aot.meta.missing_rules import missing_meta as missing_meta
-from subclass_aot.meta.mode import meta as meta
-from subclass_aot.meta.module import to_meta as to_meta
+from subclass_aot.meta.listener import Values as Values
 from subclass_aot.meta.operation import Operation as Operation
-from subclass_aot.meta.rules.sparse import SparseGradient as SparseGradient
+from subclass_aot.meta.rules.forms import forms_of as forms_of
+from subclass_aot.meta.rules.forms import put_forms as put_forms
 from subclass_aot.meta.spec import Spec as Spec
 from subclass_aot.meta.storage import Storage as Storage
 from subclass_aot.meta.stream import Stream as Stream
@@ -29,14 +28,14 @@ from subclass_aot.meta.tensor import MetaTensor as MetaTensor
 from subclass_aot.meta.tensor import new_leaf as new_leaf
 from subclass_aot.meta.unbacked import unbacked_rule as unbacked_rule
 
-__all__ = ["Listener", "MetaTensor", "Operation", "Spec", "Storage", "meta", "missing_meta", "register_meta", "to_meta"]
+__all__ = ["Listener", "MetaTensor", "Operation", "Spec", "Storage", "register_meta"]
 
 
 class _Room(types.ModuleType):
-    """This room has the name of its best known function, and is it, too: `subclass_aot.meta(device)`."""
+    """This room has the name of a function, and is it, too: `subclass_aot.meta(device)`."""
 
-    __call__ = staticmethod(meta)
+    __call__ = staticmethod(places.run_without_data)
 
 
-if subclass_aot.tricks.is_on("callable module"):
+if subclass_aot.base.tricks.is_on("callable module"):
     sys.modules[__name__].__class__ = _Room

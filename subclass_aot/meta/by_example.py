@@ -26,14 +26,14 @@ from typing import Any
 
 import torch
 
-from subclass_aot import _torch
-from subclass_aot._stack import pass_on_interruption
-from subclass_aot._torch.operators import Operator
+from subclass_aot.base import _torch
+from subclass_aot.base._stack import pass_on_interruption
+from subclass_aot.base._torch.operators import Operator
+from subclass_aot.base.operators import effects_of
 from subclass_aot.meta.infer import has_rule_of_user, infer, on_new_rule
 from subclass_aot.meta.rules.formulas import NoFormula, formula_of, of_first
 from subclass_aot.meta.spec import Spec
-from subclass_aot.operators import effects_of
-from subclass_aot.symbols import is_symbolic, unbacked_sizes
+from subclass_aot.meta.symbols import is_symbolic, unbacked_sizes
 
 
 def infer_by_example(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -14,15 +14,15 @@ from typing import Any
 import optree
 import torch
 
-from subclass_aot._stack import user_line
-from subclass_aot._torch.operators import Operator
+from subclass_aot.base._stack import user_line
+from subclass_aot.base._torch.operators import Operator
+from subclass_aot.base.operators import effects_of
+from subclass_aot.base.put_back import PutBack
 from subclass_aot.errors import TraceError
 from subclass_aot.meta.infer import infer
 from subclass_aot.meta.spec import Spec
 from subclass_aot.meta.tensor import MetaTensor
 from subclass_aot.meta.unbacked import unbacked_rule
-from subclass_aot.operators import effects_of
-from subclass_aot.put_back import PutBack
 
 _REFUSED = """{operator} depends on the default dtype, which the traced function sets to {now}.
   Your line:  {line}

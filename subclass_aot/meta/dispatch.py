@@ -7,20 +7,21 @@ from typing import Any
 
 import torch
 
-from subclass_aot._stack import user_line
-from subclass_aot._torch.operators import Operator
+from subclass_aot.base._stack import user_line
+from subclass_aot.base._torch.operators import Operator
+from subclass_aot.base.operators import PHYSICAL, Effects, argument_at, effects_of
 from subclass_aot.errors import MutationError, TraceError
-from subclass_aot.meta import other_threads
 from subclass_aot.meta.by_example import infer_by_example
 from subclass_aot.meta.infer import infer, on_new_rule, solver_of_call
 from subclass_aot.meta.operation import tell_listeners
+from subclass_aot.meta.places import run_on_inputs
 from subclass_aot.meta.rules.forms import set_to_memory
 from subclass_aot.meta.spec import Spec
 from subclass_aot.meta.storage import MEMORY, Storage, in_thread
+from subclass_aot.meta.symbols import SizesMustBeKnown, cache_of, key_of
 from subclass_aot.meta.tensor import MetaTensor, is_over, new_leaf, set_spec
+from subclass_aot.meta.threads import is_elsewhere
 from subclass_aot.meta.unbacked import unbacked_rule
-from subclass_aot.operators import PHYSICAL, Effects, argument_at, effects_of
-from subclass_aot.symbols import SizesMustBeKnown, cache_of, key_of
 
 REAL_WRITTEN = """A result without data would be written into a real one: the tensor `{name}`.
   Your line:  {line}
@@ -100,11 +101,11 @@ def _dispatch(
     for a in args:
         if type(a) is MetaTensor:
             if a.meta_tag is not None and _is_elsewhere(func, a):
-                return other_threads.run_on_inputs(func, args, kwargs, MetaTensor)
+                return run_on_inputs(func, args, kwargs)
         elif type(a) is list:
             for b in a:
                 if type(b) is MetaTensor and b.meta_tag is not None and _is_elsewhere(func, b):
-                    return other_threads.run_on_inputs(func, args, kwargs, MetaTensor)
+                    return run_on_inputs(func, args, kwargs)
         elif type(a) in MEMORY:
             return set_to_memory(*args)
     func = PHYSICAL.get(func, func)
@@ -157,7 +158,7 @@ def _is_elsewhere(func: Operator, leaf: MetaTensor) -> bool:
     Raises:
         TraceError: The trace is over.
     """
-    if other_threads.is_elsewhere(leaf.meta_tag):
+    if is_elsewhere(leaf.meta_tag):
         return True
     if is_over(leaf):
         raise TraceError(_OVER.format(operator=func, line=user_line(), tensor=leaf))

@@ -16,13 +16,13 @@ from typing import Any
 import optree
 import torch
 
-from subclass_aot import _torch
-from subclass_aot._stack import user_line
-from subclass_aot._torch.operators import Operator
+from subclass_aot.base import _torch
+from subclass_aot.base._stack import user_line
+from subclass_aot.base._torch.operators import Operator
+from subclass_aot.base.operators import effects_of, note_shape_by_data
 from subclass_aot.errors import DataDependentError, ShapeRuleError
+from subclass_aot.meta.symbols import Symbols, is_symbolic, unbacked_sizes
 from subclass_aot.meta.unbacked import add_unbacked_rule, unbacked_rule
-from subclass_aot.operators import effects_of, note_shape_by_data
-from subclass_aot.symbols import Symbols, is_symbolic, unbacked_sizes
 
 _COMPOUND = """{operator} gives a size that is computed of one that depends on data: {size}.
   Your line:  {line}

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
+from subclass_aot.base import _torch
+from subclass_aot.meta import places
 from subclass_aot.meta.listener import Answers
 from subclass_aot.meta.rules.ctc import LOSSES
-from subclass_aot.meta.rules.packed import PAD, RECURRENT, pad
-from subclass_aot.meta.rules.sparse import of_entries
 
-_NEEDED: dict[Any, Callable[..., Any]] = {PAD: pad, torch.sparse_coo_tensor: of_entries, **RECURRENT, **LOSSES}
+_NEEDED: dict[Any, Callable[..., Any]] = {
+    _torch.modules.pad_packed_sequence: places.pad_sequences,
+    torch.sparse_coo_tensor: places.sparse_tensor_of_program,
+    **{layer: partial(places.recurrent_layer, layer, False) for layer in _torch.modules.recurrent_layers},
+    **LOSSES,
+}
+RECURRENT_WITH_CUDNN = {
+    layer: partial(places.recurrent_layer, layer, True) for layer in _torch.modules.recurrent_layers
+}
+"""What is called in place of recurrent layers in a run without data."""
 
 
 class Replaced(TorchFunctionMode):

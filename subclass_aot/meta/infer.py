@@ -10,18 +10,18 @@ from typing import Any
 import optree
 import torch
 
-from subclass_aot import _torch
-from subclass_aot._stack import pass_on_interruption, user_line
-from subclass_aot._torch.operators import Operator, OperatorPacket
+from subclass_aot.base import _torch
+from subclass_aot.base._stack import pass_on_interruption, user_line
+from subclass_aot.base._torch.operators import Operator, OperatorPacket
+from subclass_aot.base.operators import effects_of, out_of_place, runs_once, without_out
 from subclass_aot.errors import DataDependentError, TraceError
 from subclass_aot.meta.fake_kernels import ShapeByData, find_shape_by_data
 from subclass_aot.meta.kernel_errors import check_by_kernel, error_of_kernel, is_checked
 from subclass_aot.meta.rule_results import checked, of_written, without_rule
 from subclass_aot.meta.rules.elementwise import laid_out
 from subclass_aot.meta.spec import Spec, indexed, native_device
+from subclass_aot.meta.symbols import current_symbols, solver_in
 from subclass_aot.meta.unbacked import unbacked_rule
-from subclass_aot.operators import effects_of, out_of_place, runs_once, without_out
-from subclass_aot.symbols import current_symbols, solver_in
 
 _META = torch.device("meta")
 
@@ -165,13 +165,14 @@ def register_meta(op: Operator | OperatorPacket) -> Callable[[Callable[..., Any]
         overloads = [getattr(op, name) for name in op.overloads()] if hasattr(op, "overloads") else [op]
         for overload in overloads:
             _rules[overload] = rule
-        _forget()
+        forget_rules()
         return rule
 
     return register
 
 
-def _forget() -> None:
+def forget_rules() -> None:
+    """Empties the caches of what followed from rules, after these have changed."""
     for forget in on_new_rule:
         forget()
 
@@ -179,7 +180,9 @@ def _forget() -> None:
 def has_rule_of_user(func: Operator) -> bool:
     """Returns whether a rule says what an operator gives that is none of this library's, and none of torch's."""
     rule = _rules.get(func)
-    return rule is not None and not str(getattr(rule, "__module__", "")).startswith(__package__ + ".")
+    return rule is not None and not str(getattr(rule, "__module__", "")).startswith(
+        ("subclass_aot.meta.", "subclass_aot.cost.")
+    )
 
 
 def corrects(*funcs: Operator, on_each_device: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -251,7 +254,7 @@ def call_on_meta(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         if effects_of(func).data_dependent:
             raise asks_for_values(func) from None
         if find_shape_by_data(func, _call_inside, args, kwargs):
-            _forget()
+            forget_rules()
             raise ShapeByData(*asks_for_values(func).args) from None
         if not isinstance(error, NotImplementedError) and "no fake impl" not in str(error):  # a custom operator's
             raise

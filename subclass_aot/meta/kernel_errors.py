@@ -25,13 +25,13 @@ from typing import Any
 import optree
 import torch
 
-from subclass_aot import _torch
-from subclass_aot._stack import pass_on_interruption
-from subclass_aot._torch.operators import Operator, OperatorPacket
+from subclass_aot.base import _torch
+from subclass_aot.base._stack import pass_on_interruption
+from subclass_aot.base._torch.operators import Operator, OperatorPacket
+from subclass_aot.base.operators import effects_of, without_out
 from subclass_aot.errors import SubclassAotError
 from subclass_aot.meta.rules.elementwise import is_iterated
 from subclass_aot.meta.spec import Spec
-from subclass_aot.operators import effects_of, without_out
 
 Tensor = torch.Tensor
 _aten = torch.ops.aten

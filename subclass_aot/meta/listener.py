@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import torch
 
-from subclass_aot import _torch
-from subclass_aot._torch.operators import Operator
+from subclass_aot.base import _torch
+from subclass_aot.base._torch.operators import Operator
 from subclass_aot.meta.operation import Operation, made_at, tell_listeners
 from subclass_aot.meta.storage import Storage, add_listener, in_thread, without_listeners
 
@@ -53,6 +53,19 @@ class Listener:
         if not in_thread.listeners:
             made_at.clear()
         add_listener(self, False)
+
+
+class Values(Protocol):
+    """The values of tensors: a `Stream`."""
+
+    def known(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """Returns the values of a tensor, where they are the same at each call."""
+
+    def lengths(self, tensor: torch.Tensor, most: int) -> torch.Tensor | None:
+        """Returns the values of a tensor of lengths of `most` at the most, where they are known or assumed."""
+
+    def literal(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Notes that the values of a real tensor are the same at each call."""
 
 
 class Answers(_torch.dispatch.DispatchMode):

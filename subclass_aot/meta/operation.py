@@ -9,11 +9,11 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from subclass_aot import _torch
-from subclass_aot._stack import UserFrame, is_own, is_user_file
-from subclass_aot._torch.operators import Operator
+from subclass_aot.base import _torch
+from subclass_aot.base._stack import UserFrame, is_own, is_user_file
+from subclass_aot.base._torch.operators import Operator
+from subclass_aot.base.operators import flops_of
 from subclass_aot.meta.storage import in_thread
-from subclass_aot.operators import flops_of
 
 
 class Place(NamedTuple):

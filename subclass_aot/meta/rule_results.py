@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import torch
 
-from subclass_aot import _torch
-from subclass_aot._stack import user_line
-from subclass_aot._torch.operators import Operator
+from subclass_aot.base import _torch
+from subclass_aot.base._stack import user_line
+from subclass_aot.base._torch.operators import Operator
+from subclass_aot.base.operators import argument_at, effects_of
 from subclass_aot.errors import ShapeRuleError
-from subclass_aot.operators import argument_at, effects_of
 
 _NO_RULE = """{operator} has no rule that tells the shape of its result.
   Schema:     {schema}

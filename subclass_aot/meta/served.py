@@ -15,19 +15,18 @@ from typing import Any
 
 import torch
 
-from subclass_aot import _torch, hooks
-from subclass_aot._torch.operators import Operator
-from subclass_aot.meta.fills import FACTORIES
+from subclass_aot.base import _torch, hooks
+from subclass_aot.base._torch.operators import Operator
+from subclass_aot.base.operators import PHYSICAL, effects_of
+from subclass_aot.base.put_back import PutBack
+from subclass_aot.meta.fillers import FILLERS
 from subclass_aot.meta.infer import on_new_rule
-from subclass_aot.meta.mode import DataFree
 from subclass_aot.meta.operation import tell_listeners
 from subclass_aot.meta.rules.forms import BY_VALUES, form_of
 from subclass_aot.meta.spec import Spec
 from subclass_aot.meta.storage import Storage, in_thread
 from subclass_aot.meta.tensor import MetaTensor
 from subclass_aot.meta.unbacked import unbacked_rule
-from subclass_aot.operators import PHYSICAL, effects_of
-from subclass_aot.put_back import PutBack
 
 _accelerator: Any = hooks.leaves
 
@@ -51,7 +50,7 @@ def effects_for_kernel(func: Operator) -> tuple[tuple[int, ...], tuple[int, ...]
         return None
     if func in PHYSICAL or func in BY_VALUES or form_of(func) is not None:
         return None
-    if func.overloadpacket is _SET or func.overloadpacket in FACTORIES:  # whose values a run without data knows
+    if func.overloadpacket is _SET or func.overloadpacket in FILLERS:  # whose values a run without data knows
         return None
     return _positions(effects.returns_written), _positions(effects.returns_view_of), bool(effects.writes)
 
@@ -72,6 +71,12 @@ def served_in_python() -> Iterator[None]:
         yield
 
 
+def serve_stream(kind: type) -> None:
+    """Has operators in a stream of this class served, too: one that leaves them as they are, and is only notified."""
+    if _accelerator is not None:
+        _accelerator.serve_stream(kind)
+
+
 def hits() -> int:
     """Returns how many operators the accelerator has served in this process."""
     return 0 if _accelerator is None else _accelerator.leaf_hits()
@@ -82,8 +87,8 @@ def _begin() -> None:
     others = ("spec", "__weakref__", "_told")  # while somebody listens, Python makes the storages
     rest = {name: getattr(blank, name) for name in Storage.__slots__ if name not in others}
     _accelerator.install_leaf_kernels(_torch.operators.names_of_aten())
-    modes = DataFree, _torch.switches.Shield
-    _accelerator.serve_leaves(MetaTensor, Storage, rest, *modes, effects_for_kernel, in_thread, tell_listeners)
+    shield = _torch.switches.Shield
+    _accelerator.serve_leaves(MetaTensor, Storage, rest, shield, effects_for_kernel, in_thread, tell_listeners)
     on_new_rule.append(_accelerator.forget_leaves)
 
 

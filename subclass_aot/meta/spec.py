@@ -8,11 +8,12 @@ from typing import Any
 
 import torch
 
-from subclass_aot import _torch
+from subclass_aot.base import _torch
+from subclass_aot.base.later import Registry
 from subclass_aot.errors import TraceError
 from subclass_aot.meta import strides
 from subclass_aot.meta.strided_sets import Term, TooHard, covers, has_common_place, has_place_twice
-from subclass_aot.symbols import Number, SizesMustBeKnown, cache_of, key_of, plain, solver_in
+from subclass_aot.meta.symbols import Number, SizesMustBeKnown, cache_of, key_of, plain, solver_in
 
 
 class Spec:
@@ -269,8 +270,8 @@ def _new(key: tuple[Any, ...], solver: object) -> Spec:
     native = native_device(device)
     head = (size, stride, offset, None, dtype)
     blank = head if native == _CPU else (*head, layout, native)
-    if native == _META and device.type in keys_of_claims:
-        keys = keys_of_claims[device.type]()
+    if native != _CPU and device.type in keys_of_claims:  # which brings what is known of that device
+        keys = keys_of_claims[device.type]() if native == _META else None
         blank = blank if keys is None else (*blank, False, False, None, False, False, keys)
     if solver is not None:  # else torch computes for each leaf how large its memory is
         options = (*blank, *(layout, native, False, False, None, False, False, None)[len(blank) - len(head) :])
@@ -339,6 +340,6 @@ _LONGEST = 1 << 48
 """No size of a tensor in memory is greater."""
 _CPU = torch.device("cpu")
 _META = torch.device("meta")
-keys_of_claims: dict[str, Callable[[], Any]] = {}
+keys_of_claims: Registry[Callable[[], Any]] = Registry("claims of")
 """By the type of a device that the build does not have, what gives the dispatch keys of tensors that claim it."""
 _interned: dict[tuple[object, ...], Spec] = {}

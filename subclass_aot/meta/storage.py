@@ -21,11 +21,11 @@ from typing import Any, NoReturn, Protocol
 
 import torch
 
-from subclass_aot import _torch, hooks
-from subclass_aot._stack import user_line
+from subclass_aot.base import _torch, hooks
+from subclass_aot.base._stack import user_line
+from subclass_aot.base.put_back import PutBack
 from subclass_aot.errors import DataDependentError, LastingChangeError
 from subclass_aot.meta.spec import Spec, native_device
-from subclass_aot.put_back import PutBack
 
 _NO_MEMORY = """`{call}` asks for the memory of a tensor, and {storage} has none.
   Your line:  {line}

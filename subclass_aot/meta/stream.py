@@ -10,22 +10,22 @@ from typing import Any
 import optree
 import torch
 
-from subclass_aot import _torch
-from subclass_aot._stack import user_line
-from subclass_aot._torch.operators import Operator
+from subclass_aot.base import _torch
+from subclass_aot.base._stack import user_line
+from subclass_aot.base._torch.operators import Operator
+from subclass_aot.base.operators import PHYSICAL, Effects, effects_of, without_out
+from subclass_aot.base.put_back import PutBack
 from subclass_aot.errors import TraceError
 from subclass_aot.meta.default_dtype import with_dtype
 from subclass_aot.meta.dispatch import LEAF_TYPES, only_leaves, run
 from subclass_aot.meta.fake_kernels import ShapeByData
-from subclass_aot.meta.infer import asks_for_values
+from subclass_aot.meta.infer import asks_for_values, on_new_rule
 from subclass_aot.meta.listener import Answers
 from subclass_aot.meta.operation import tell_listeners
 from subclass_aot.meta.rules.forms import BY_VALUES, form_of
 from subclass_aot.meta.spec import Spec
 from subclass_aot.meta.storage import Storage, in_thread
 from subclass_aot.meta.tensor import MetaTensor, in_front_of, new_leaf
-from subclass_aot.operators import PHYSICAL, Effects, effects_of, without_out
-from subclass_aot.put_back import PutBack
 
 _HIGHER_ORDER = """`{name}` is an operator that takes functions, and there is no rule for it without data.
   Your line:  {line}
@@ -239,6 +239,7 @@ _OF_PROFILER = frozenset(
 _ADMITTED = frozenset({MetaTensor, int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout})
 _straight: dict[int, Effects] = {}
 """By their `id`, operators that have no other form than their own."""
+on_new_rule.append(_straight.clear)
 
 
 def _takes_out(decomposition: Callable[..., Any], func: Operator) -> bool:

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import torch
 
-from subclass_aot import _torch
-from subclass_aot.symbols import Number
+from subclass_aot.base import _torch
+from subclass_aot.meta.symbols import Number
 
 Tensor = torch.Tensor
 Strides = tuple[Number, ...]

@@ -5,24 +5,24 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, SupportsIndex
 
 import torch
 
-from subclass_aot import _torch
-from subclass_aot._stack import is_own, user_line
-from subclass_aot.codegen import constant_checks
+from subclass_aot.base import _torch
+from subclass_aot.base._stack import is_own, user_line
+from subclass_aot.base.codegen import constant_checks
+from subclass_aot.base.later import Later
+from subclass_aot.base.missing import noting_getattr
+from subclass_aot.base.shown_type import show_as
+from subclass_aot.base.weak import is_weak
 from subclass_aot.errors import DataDependentError, TraceError
-from subclass_aot.later import Later
 from subclass_aot.meta.listener import Answers
-from subclass_aot.meta.other_threads import real_input
 from subclass_aot.meta.spec import Spec, indexed, native_device
 from subclass_aot.meta.storage import Storage
 from subclass_aot.meta.texts import is_asked_for, metadata_text, text_of
-from subclass_aot.missing import noting_getattr
-from subclass_aot.shown_type import show_as
-from subclass_aot.weak import is_weak
+from subclass_aot.meta.threads import real_input
 
 _NO_MEMORY = """`{call}` asks for the memory of a tensor, and a traced tensor has none.
   Your line:  {line}
@@ -78,7 +78,7 @@ class _Spec:
         return tensor.meta_spec
 
 
-around_backward: Later[..., AbstractContextManager[None]] = Later("gradients_without_data")
+around_backward: Later[..., AbstractContextManager[None]] = Later("gradients_without_data", nullcontext)
 """Makes what `backward` of a tensor without data runs in. `mode.py` imports this file."""
 
 

@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 
-from subclass_aot import _torch
-from subclass_aot._stack import user_line
-from subclass_aot.asked import asks_for_text, refuse_history
+from subclass_aot.base import _torch
+from subclass_aot.base._stack import user_line
+from subclass_aot.base.asked import asks_for_text, refuse_history
 from subclass_aot.errors import DataDependentError
 from subclass_aot.meta.listener import Answers, Leaf
 

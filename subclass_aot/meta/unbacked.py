@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from subclass_aot._torch.operators import Operator
-from subclass_aot.symbols import Symbols
+from subclass_aot.base._torch.operators import Operator
+from subclass_aot.meta.symbols import Symbols
 
 Tensor = torch.Tensor
 _aten = torch.ops.aten

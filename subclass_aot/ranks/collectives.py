@@ -12,15 +12,15 @@ from typing import Any
 
 import torch
 
-from subclass_aot import _torch
-from subclass_aot._torch.operators import Operator
-from subclass_aot.wrapper.declare.construct import inner_tensors
-from subclass_aot.wrapper.kind import Wrapper
-from subclass_aot.wrapper.layout.shared_fields import is_part
-from subclass_aot.wrapper.serve import errors
-from subclass_aot.wrapper.serve.builtin import rebuild
-from subclass_aot.wrapper.serve.dense import dense
-from subclass_aot.wrapper.serve.planner import related
+from subclass_aot.base import _torch
+from subclass_aot.base._torch.operators import Operator
+from subclass_aot.kit.wrapper.declare.construct import inner_tensors
+from subclass_aot.kit.wrapper.kind import Wrapper
+from subclass_aot.kit.wrapper.layout.shared_fields import is_part
+from subclass_aot.kit.wrapper.serve import errors
+from subclass_aot.kit.wrapper.serve.builtin import rebuild
+from subclass_aot.kit.wrapper.serve.dense import dense
+from subclass_aot.kit.wrapper.serve.planner import related
 
 _REDUCING = {
     "allreduce_",

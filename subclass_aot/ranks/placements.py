@@ -7,10 +7,10 @@ from typing import Any, Protocol
 
 import torch
 
-from subclass_aot import _torch
-from subclass_aot.declaration import Declaration
+from subclass_aot.base import _torch
 from subclass_aot.errors import ShardingError
-from subclass_aot.wrapper.layout.field_map import CannotFollow, share_of
+from subclass_aot.kit.declaration import Declaration
+from subclass_aot.kit.wrapper.layout.field_map import CannotFollow, share_of
 
 _REFUSED = """{place} is a DTensor of {cls}, whose parts cannot be written one by one.
   why: {why}.

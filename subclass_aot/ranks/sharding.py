@@ -25,14 +25,14 @@ from typing import Any, Protocol
 
 import torch
 
-from subclass_aot import _torch
-from subclass_aot._torch.operators import Operator
+from subclass_aot.base import _torch
+from subclass_aot.base._torch.operators import Operator
+from subclass_aot.kit.wrapper import gather
+from subclass_aot.kit.wrapper.kind import Wrapper
+from subclass_aot.kit.wrapper.layout.field_map import CannotFollow, is_kept, rows_of
+from subclass_aot.kit.wrapper.serve.each import each_handler
+from subclass_aot.kit.wrapper.serve.errors import not_sharded
 from subclass_aot.ranks.placements import made_of
-from subclass_aot.wrapper import gather
-from subclass_aot.wrapper.kind import Wrapper
-from subclass_aot.wrapper.layout.field_map import CannotFollow, is_kept, rows_of
-from subclass_aot.wrapper.serve.each import each_handler
-from subclass_aot.wrapper.serve.errors import not_sharded
 
 
 class Mesh(Protocol):

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
-from subclass_aot._torch import quantized
-from subclass_aot.products import dense, writes_out
+from subclass_aot.base._torch import quantized
+from subclass_aot.tensors.products import dense, writes_out
 
 _TWO = {2: torch.int32, 4: torch.int64, 8: torch.complex128}
 """By the bytes of a float, a dtype that holds two."""

@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
-from subclass_aot._torch import quantized
+from subclass_aot.base._torch import quantized
+from subclass_aot.kit.wrapper import Outer, ViewOf, WrapperTensor
 from subclass_aot.tensors.four_bits import tiles_to_dense
 from subclass_aot.tensors.int4_weight import Int4Weight, unpacked
 from subclass_aot.tensors.int8_weight import plus
-from subclass_aot.wrapper import Outer, ViewOf, WrapperTensor
 
 aten: Any = torch.ops.aten
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-from subclass_aot.wrapper import Outer, WrapperTensor
+from subclass_aot.kit.wrapper import Outer, WrapperTensor
 
 
 class Int4Weight(WrapperTensor, views="blocks"):

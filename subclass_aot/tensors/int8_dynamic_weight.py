@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from subclass_aot._torch import quantized
+from subclass_aot.base._torch import quantized
 from subclass_aot.tensors.int8_weight import Int8Weight, plus, quantize
 
 aten: Any = torch.ops.aten

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from subclass_aot._torch import quantized
-from subclass_aot.products import int8_mm
-from subclass_aot.wrapper import Outer, WrapperTensor
+from subclass_aot.base._torch import quantized
+from subclass_aot.kit.wrapper import Outer, WrapperTensor
+from subclass_aot.tensors.products import int8_mm
 
 aten: Any = torch.ops.aten
 

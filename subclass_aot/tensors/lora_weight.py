@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from subclass_aot.wrapper import Outer, WrapperTensor
+from subclass_aot.kit.wrapper import Outer, WrapperTensor
 
 aten: Any = torch.ops.aten
 

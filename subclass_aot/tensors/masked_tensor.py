@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from subclass_aot import ops
-from subclass_aot._torch.operators import Operator
-from subclass_aot.structure_copies import copied_to
-from subclass_aot.wrapper import Outer, WrapperTensor, structure
+from subclass_aot.base import ops
+from subclass_aot.base._torch.operators import Operator
+from subclass_aot.base.structure_copies import copied_to
+from subclass_aot.kit.wrapper import Outer, WrapperTensor, structure
 
 aten: Any = torch.ops.aten
 Dims = int | tuple[int, ...]

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import torch
 
+from subclass_aot.kit.wrapper import Outer, WrapperTensor
 from subclass_aot.tensors.four_bits import levels_to_dense
 from subclass_aot.tensors.int4_weight import packed
 from subclass_aot.tensors.int8_weight import quantize
-from subclass_aot.wrapper import Outer, WrapperTensor
 
 LEVELS = (
     *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453),

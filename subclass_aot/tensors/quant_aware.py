@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
+from subclass_aot.kit.wrapper import WrapperTensor
 from subclass_aot.tensors.int8_weight import Int8Weight, quantize
-from subclass_aot.wrapper import WrapperTensor
 
 aten = torch.ops.aten
 

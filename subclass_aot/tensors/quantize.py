@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from subclass_aot._torch import quantized
+from subclass_aot.base._torch import quantized
 from subclass_aot.tensors.int4_tiles import Int4Tiles
 from subclass_aot.tensors.int4_weight import Int4Weight
 

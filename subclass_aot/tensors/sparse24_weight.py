@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-from subclass_aot.wrapper import Outer, WrapperTensor, structure
+from subclass_aot.kit.wrapper import Outer, WrapperTensor, structure
 
 
 class Sparse24Weight(WrapperTensor):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from subclass_aot.wrapper import WrapperTensor
+from subclass_aot.kit.wrapper import WrapperTensor
 
 
 class TwoTensor(WrapperTensor, fallback="each"):

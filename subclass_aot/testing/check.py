@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from subclass_aot._stack import pass_on_interruption
-from subclass_aot.call import Arguments
-from subclass_aot.compile import aot_compile
+from subclass_aot.base._stack import pass_on_interruption
+from subclass_aot.engine.call import Arguments
+from subclass_aot.engine.compile import aot_compile
 from subclass_aot.errors import DifferenceError, NondeterministicError, SubclassAotError
 from subclass_aot.testing.inputs import Capture
 from subclass_aot.testing.literals import Names

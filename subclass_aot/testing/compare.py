@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from subclass_aot import _torch
-from subclass_aot.aliasing import is_autograd_leaf
+from subclass_aot.base import _torch
+from subclass_aot.engine.aliasing import is_autograd_leaf
 
 
 def dense_leaves(tensor: torch.Tensor) -> list[torch.Tensor]:

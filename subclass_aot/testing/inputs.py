@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from subclass_aot import _torch
-from subclass_aot._stack import pass_on_interruption
-from subclass_aot.wrapper import WrapperTensor
+from subclass_aot.base import _torch
+from subclass_aot.base._stack import pass_on_interruption
+from subclass_aot.kit.wrapper import WrapperTensor
 
 Size = tuple[int, ...]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from subclass_aot.codegen import identifier
+from subclass_aot.base.codegen import identifier
 
 
 class Names:

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from subclass_aot import _torch
-from subclass_aot.aliasing import as_non_leaf
-from subclass_aot.codegen import Source
+from subclass_aot.base import _torch
+from subclass_aot.base.codegen import Source
+from subclass_aot.engine.aliasing import as_non_leaf
 from subclass_aot.testing.compare import rebuilt
 from subclass_aot.testing.inputs import Given, Leaf, Size, Storage, Tree, Wrapped, leaves_of
 from subclass_aot.testing.literals import Names

@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode, resolve_name
 
-from subclass_aot import _torch
-from subclass_aot._stack import pass_on_interruption
-from subclass_aot.call import flatten
+from subclass_aot.base import _torch
+from subclass_aot.base._stack import pass_on_interruption
+from subclass_aot.engine.call import flatten
+from subclass_aot.kit.wrapper import WrapperTensor
 from subclass_aot.testing.inputs import Capture, Given
 from subclass_aot.testing.literals import Names
 from subclass_aot.testing.script import Script, Statement
-from subclass_aot.wrapper import WrapperTensor
 
 
 def record(function: Callable[..., Any], tensors: Sequence[Any]) -> Script:

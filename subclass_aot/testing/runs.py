@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from subclass_aot import _torch
-from subclass_aot._stack import pass_on_interruption
-from subclass_aot.call import flatten
+from subclass_aot.base import _torch
+from subclass_aot.base._stack import pass_on_interruption
+from subclass_aot.engine.call import flatten
+from subclass_aot.kit.wrapper import plain_tangent
 from subclass_aot.testing.compare import cut_off, dense_leaves, difference, rebuilt, sharing
-from subclass_aot.wrapper import plain_tangent
 
 INVALIDATED = "a view that was invalidated"
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from subclass_aot.codegen import Source
+from subclass_aot.base.codegen import Source
 from subclass_aot.testing.inputs import Given
 from subclass_aot.testing.literals import Names
 from subclass_aot.testing.printer import Maker, Printer, maker

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 import subclass_aot as sa
-from subclass_aot.compilers import BACKENDS, compiled, example_inputs
+from subclass_aot.engine.compilers import BACKENDS, compiled, example_inputs
 
 
 def test_it_runs_the_graph_and_leaves_it_as_it_is() -> None:

@@ -6,7 +6,7 @@ import torch
 
 from subclass_aot.backends.for_inductor import sizes_to_pass
 from subclass_aot.meta import Spec, new_leaf
-from subclass_aot.symbols import Symbols
+from subclass_aot.meta.symbols import Symbols
 
 
 def test_sizes_that_inductor_is_given() -> None:

@@ -15,8 +15,8 @@ from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selectiv
 
 import subclass_aot as sa
 from subclass_aot.backends.once import RemovedOnce
+from subclass_aot.engine.passes import default_partition, is_symint
 from subclass_aot.errors import CompilerResultError
-from subclass_aot.passes import default_partition, is_symint
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -9,7 +9,7 @@ from functorch.compile import min_cut_rematerialization_partition
 
 from subclass_aot import MetaTensor, aot_compile
 from subclass_aot.backends.partitioners import as_partition
-from subclass_aot.compilers import of_partitioner
+from subclass_aot.engine.compilers import of_partitioner
 
 
 def test_it_fills_the_place_of_the_engine() -> None:

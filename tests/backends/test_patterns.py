@@ -14,8 +14,8 @@ from subclass_aot.backends import reinplace
 from subclass_aot.backends.for_inductor import take_casts, take_entangled_writes, take_fastest
 from subclass_aot.backends.in_place import BACKWARD_OF, OVERWRITING, STRIDED, VIEW_OF, WRITING
 from subclass_aot.backends.one_by_one import write_graph
-from subclass_aot.compilers import example_inputs
-from subclass_aot.compilers.fakes import Fakes
+from subclass_aot.engine.compilers import example_inputs
+from subclass_aot.engine.compilers.fakes import Fakes
 from subclass_aot.meta import Spec, new_leaf
 
 _aten = torch.ops.aten

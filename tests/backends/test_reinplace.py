@@ -13,11 +13,12 @@ from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 from torch import fx
 
-from subclass_aot import aot_compile, hooks
+from subclass_aot import aot_compile
 from subclass_aot.backends.one_by_one import write_graph
 from subclass_aot.backends.reinplace import plan_of
-from subclass_aot.compilers import BACKENDS
-from subclass_aot.compilers.fakes import solver_of
+from subclass_aot.base import hooks
+from subclass_aot.engine.compilers import BACKENDS
+from subclass_aot.engine.compilers.fakes import solver_of
 from subclass_aot.errors import MutationError
 from tests.torches import TORCH
 

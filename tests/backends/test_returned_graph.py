@@ -12,8 +12,9 @@ import torch
 from functorch.compile import make_boxed_func, nop
 from torch import fx
 
-from subclass_aot import TwoTensor, _torch, aot_compile
+from subclass_aot import TwoTensor, aot_compile
 from subclass_aot.backends.returned_graph import run_of
+from subclass_aot.base import _torch
 
 RETURNED: dict[str, Callable[[fx.GraphModule], Any]] = {
     "itself": lambda graph: graph,

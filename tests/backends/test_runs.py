@@ -9,10 +9,11 @@ import pytest
 import torch
 from torch import fx
 
-from subclass_aot import aot_compile, hooks
+from subclass_aot import aot_compile
 from subclass_aot.backends.one_by_one import write_graph
 from subclass_aot.backends.reinplace import plan_of
 from subclass_aot.backends.runs import Run, runs_of
+from subclass_aot.base import hooks
 
 aten: Any = torch.ops.aten
 X = torch.rand(4, 4) + 0.5

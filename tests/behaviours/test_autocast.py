@@ -15,7 +15,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from subclass_aot import Int8Weight, TwoTensor, aot_compile, compile_joint, load, trace_joint
-from subclass_aot.passes import default_partition
+from subclass_aot.engine.passes import default_partition
 
 aten: Any = torch.ops.aten
 

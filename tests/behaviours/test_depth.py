@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 import subclass_aot as sa
-from subclass_aot import _torch
+from subclass_aot.base import _torch
 
 Program = Callable[[Any, Path], Any]
 

@@ -13,7 +13,7 @@ from torch.nn.utils import parametrizations, prune
 
 import subclass_aot as sa
 from subclass_aot.errors import LastingChangeError, MutationError
-from tests.doors import check
+from tests.by_door import check
 
 ROWS = torch.arange(8.0).view(4, 2) / 8
 

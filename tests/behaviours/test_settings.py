@@ -12,7 +12,7 @@ import torch
 from torch import get_num_threads, nn
 
 import subclass_aot as sa
-from tests.doors import DOORS
+from tests.by_door import DOORS
 
 backends: Any = torch.backends
 x = torch.ones(2)

@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 import subclass_aot as sa
 from subclass_aot.errors import OnlyInEagerModeError
-from tests.doors import check
+from tests.by_door import check
 
 
 def numbers(count: int = 9) -> Iterator[float]:

@@ -10,8 +10,8 @@ from torch.testing._internal.two_tensor import TwoTensor
 
 from subclass_aot import WrapperTensor, aot_compile
 from subclass_aot.errors import TangentError
+from subclass_aot.kit.wrapper import plain_tangent
 from subclass_aot.testing import dense_leaves, difference, rebuilt
-from subclass_aot.wrapper import plain_tangent
 
 NO_CONVERSION = "it declares no conversion: see the test above"
 

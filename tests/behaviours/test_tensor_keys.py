@@ -402,7 +402,7 @@ def test_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = sa.aot_compile(keeps)
     compiled(*make())
     compiled.save(tmp_path / "file.sa")
-    monkeypatch.setattr("subclass_aot.compile.trace_arguments", None)
+    monkeypatch.setattr("subclass_aot.engine.compile.trace_arguments", None)
     for loaded in (
         sa.load_compiled(tmp_path / "file.sa", keeps, trust=True),
         sa.load_compiled(tmp_path / "file.sa", trust=True),

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import against
 from subclass_aot import _native
-from subclass_aot.benchmark import Ratio
+from subclass_aot.testing.benchmark import Ratio
 
 FAKE = """
 import json, sys
@@ -32,7 +32,7 @@ def repository(tmp_path: Path) -> Path:
     """Two commits; the second takes half as long."""
     folder = tmp_path / "repository"
     (folder / "benchmarks").mkdir(parents=True)
-    native = folder / "subclass_aot" / "_native"
+    native = folder / "subclass_aot" / "native"
     native.mkdir(parents=True)
     (folder / "subclass_aot" / "__init__.py").touch()
     (native / "__init__.py").write_text("def show_config():\n    return 'recipes: making wrappers: in C++'\n")
@@ -60,7 +60,7 @@ def test_commits_that_run_other_parts_in_cpp_are_told_apart(
     repository: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(against, "ROOT", repository)
-    native = repository / "subclass_aot" / "_native" / "__init__.py"
+    native = repository / "subclass_aot" / "native" / "__init__.py"
     native.write_text(native.read_text().replace("C++", "Python"))
     assert against.main(["HEAD", "--rounds", "1"]) == 0
     said = capsys.readouterr().out
@@ -118,7 +118,7 @@ def test_a_benchmark_that_fails_says_where(repository: Path) -> None:
 
 @pytest.mark.parametrize("source", ["the same", "another"])
 def test_the_extension_serves_a_commit_of_the_same_source(source: str, tmp_path: Path) -> None:
-    here, there = (tmp_path / name / "subclass_aot" / "_native" for name in ("here", "there"))
+    here, there = (tmp_path / name / "subclass_aot" / "native" for name in ("here", "there"))
     for folder, text in ((here, "the same"), (there, source)):
         folder.mkdir(parents=True)
         (folder / "exact.c").write_text(text)

@@ -43,7 +43,7 @@ from benchmarks import (
 )
 from benchmarks.leaves import tree
 from benchmarks.row import Result, Row, Target
-from subclass_aot.benchmark import Budget, Ratio
+from subclass_aot.testing.benchmark import Budget, Ratio
 from tests.torches import TORCH
 
 TINY = Budget(seconds=0.0, block_us=1.0, fewest_rounds=2, most_rounds=2)

@@ -12,9 +12,9 @@ import torch
 from torch.testing._internal.two_tensor import TwoTensor as ForeignTwoTensor
 
 from subclass_aot import TwoTensor, WrapperTensor
+from subclass_aot.base.named import full_name
+from subclass_aot.base.refused import Refused
 from subclass_aot.files.classes import KnownClasses
-from subclass_aot.named import full_name
-from subclass_aot.refused import Refused
 from tests.files.classes import Everything, Mode, Range, Recipe
 
 
@@ -24,7 +24,13 @@ def test_classes_that_are_defined_are_known() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [full_name(ForeignTwoTensor), "torch:Tensor", "nowhere:Class", "os:system", "subclass_aot.wrapper.view_of:ViewOf"],
+    [
+        full_name(ForeignTwoTensor),
+        "torch:Tensor",
+        "nowhere:Class",
+        "os:system",
+        "subclass_aot.kit.wrapper.view_of:ViewOf",
+    ],
 )
 def test_others_are_not(name: str) -> None:
     with pytest.raises(Refused, match=rf"is of the class {name}, which nobody(.|\n)*classes=\["):

@@ -18,7 +18,7 @@ import subclass_aot as sa
 from subclass_aot.errors import StateDictError
 from subclass_aot.files.unwrap import KEY
 from tests.files.classes import everything
-from tests.saved.mutants import NASTY, places
+from tests.files.compiled.mutants import NASTY, places
 
 OTHERS = [*NASTY, [-1, 1], [1 << 70, 1], [0, 0], [True, True], ["1"], {"size": []}, "float32", "cuda"]
 

@@ -12,9 +12,9 @@ from torch import nn
 from torch.testing._internal.two_tensor import TwoTensor as ForeignTwoTensor
 
 from subclass_aot import Int8Weight, TwoTensor, WrapperTensor
+from subclass_aot.base.named import full_name
 from subclass_aot.errors import StateDictError
 from subclass_aot.files import unwrap_state_dict, wrap_state_dict
-from subclass_aot.named import full_name
 from tests.files.classes import FOREIGN, Everything, Mode, Pair, Recipe, assert_same, everything, state
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from subclass_aot._stack import pass_on_interruption
+from subclass_aot.base._stack import pass_on_interruption
 from tests.fuzz.oracle import LARGER, check_call
 from tests.fuzz.programs import Program
 

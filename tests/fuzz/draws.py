@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from subclass_aot.compile import aot_compile
+from subclass_aot.engine.compile import aot_compile
 
 HELD = random.Random(3)
 

@@ -14,7 +14,7 @@ import optree
 import torch
 from hypothesis import strategies as st
 
-from subclass_aot.compile import aot_compile
+from subclass_aot.engine.compile import aot_compile
 from subclass_aot.meta import MetaTensor
 from subclass_aot.testing.compare import dense_leaves
 from tests.fuzz.state import Call, DrawnState, check_state, states

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import subclass_aot as sa
-from tests.doors import Door, check
+from tests.by_door import Door, check
 
 
 def _numbers() -> Iterator[float]:

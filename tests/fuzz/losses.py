@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from torch.utils.checkpoint import checkpoint
 
 from subclass_aot import TwoTensor, aot_compile
+from subclass_aot.engine.trace.parts import parts_of
 from subclass_aot.testing import difference
-from subclass_aot.trace.parts import parts_of
 from tests.fuzz import custom_functions
 
 STATEMENTS = (

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from hypothesis import strategies as st
 
-from subclass_aot.compile import aot_compile
+from subclass_aot.engine.compile import aot_compile
 
 CALLS = (
     "F.softmax(x, {dim})", "F.log_softmax(y, {dim})", "x.sort(dim={dim})[0]", "x.cumsum({dim})", "x @ y", "x + y",

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from hypothesis import strategies as st
 
-from subclass_aot._stack import pass_on_interruption
-from subclass_aot.codegen import Source
-from subclass_aot.compile import aot_compile
+from subclass_aot.base._stack import pass_on_interruption
+from subclass_aot.base.codegen import Source
+from subclass_aot.engine.compile import aot_compile
 from subclass_aot.tensors import TwoTensor
 from subclass_aot.testing.compare import difference
 

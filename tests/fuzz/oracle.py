@@ -10,9 +10,9 @@ from typing import Any
 import optree
 import torch
 
-from subclass_aot import _torch
-from subclass_aot.blocks import compile_blocks
-from subclass_aot.compile import CompiledFunction, aot_compile
+from subclass_aot.base import _torch
+from subclass_aot.doors.blocks import compile_blocks
+from subclass_aot.engine.compile import CompiledFunction, aot_compile
 from subclass_aot.testing.compare import difference
 from subclass_aot.testing.runs import INVALIDATED, Difference, Later, Run, differences, observe
 from tests.fuzz import caches

@@ -17,7 +17,7 @@ import torch
 from hypothesis import strategies as st
 
 from subclass_aot import aot_compile
-from subclass_aot._stack import pass_on_interruption
+from subclass_aot.base._stack import pass_on_interruption
 
 
 class Color(enum.Enum):

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from hypothesis import strategies as st
 
-from subclass_aot.blocks import compile_blocks
-from subclass_aot.compile import aot_compile
+from subclass_aot.doors.blocks import compile_blocks
+from subclass_aot.engine.compile import aot_compile
 from subclass_aot.errors import SubclassAotError
 from tests.fuzz.state import HOOKS, KEPT, READS, WRITES, Call, DrawnState, Run, compare
 

@@ -12,7 +12,7 @@ import hypothesis
 from hypothesis import HealthCheck, Phase
 from hypothesis import strategies as st
 
-from subclass_aot._stack import pass_on_interruption
+from subclass_aot.base._stack import pass_on_interruption
 from subclass_aot.errors import DifferenceError
 from subclass_aot.testing.check import check_compiled
 from tests.fuzz.captured import check_captured, excused

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, Phase
 
-from subclass_aot.compile import aot_compile
+from subclass_aot.engine.compile import aot_compile
 from tests.fuzz.captured import captured
 from tests.fuzz.optimizers import LINES, DrawnOptimizer, check_optimizer, optimizers
 

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from hypothesis import strategies as st
 
-from subclass_aot import _torch
+from subclass_aot.base import _torch
+from subclass_aot.kit.wrapper import WrapperTensor
 from subclass_aot.tensors import Int8Weight, LoraWeight, MaskedTensor, NF4Weight, QuantAwareWeight, TwoTensor
-from subclass_aot.wrapper import WrapperTensor
 
 aten: Any = torch.ops.aten
 ForeignTwoTensor = _torch.wrappers.foreign_two_tensor()

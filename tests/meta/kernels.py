@@ -12,7 +12,7 @@ from torch import fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from subclass_aot import aot_compile
-from subclass_aot.passes.partition import default_partition
+from subclass_aot.engine.passes.partition import default_partition
 from tests.meta.nodes import run
 
 

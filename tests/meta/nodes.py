@@ -12,7 +12,7 @@ import torch
 from torch import fx
 
 from subclass_aot import aot_compile
-from subclass_aot._torch.symbolic import example_of
+from subclass_aot.base._torch.symbolic import example_of
 
 
 class Comparing(fx.Interpreter):

@@ -10,7 +10,7 @@ import torch
 from subclass_aot.meta import by_example
 from subclass_aot.meta.by_example import infer_by_example
 from subclass_aot.meta.spec import Spec
-from subclass_aot.symbols import Symbols
+from subclass_aot.meta.symbols import Symbols
 
 aten = torch.ops.aten
 

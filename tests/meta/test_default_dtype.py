@@ -11,7 +11,7 @@ import torch
 
 from subclass_aot.errors import TraceError
 from subclass_aot.meta.default_dtype import with_dtype
-from tests.graph.recording import recorded
+from tests.engine.graph.recording import recorded
 
 aten: Any = torch.ops.aten
 

@@ -10,8 +10,8 @@ import torch
 from torch.library import custom_op, get_ctx
 
 from subclass_aot import MetaTensor, aot_compile
+from subclass_aot.base.operators import effects_of
 from subclass_aot.errors import DataDependentError, RuntimeAssertError, ShapeRuleError
-from subclass_aot.operators import effects_of
 
 Tensor = torch.Tensor
 Program = Callable[[Tensor], Any]

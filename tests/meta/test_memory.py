@@ -10,8 +10,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import subclass_aot as sa
+from subclass_aot.cost.profiling.allocator import real_peak
 from subclass_aot.meta import Listener, Storage
-from subclass_aot.profiling.allocator import real_peak
 
 
 class Peak(Listener):

@@ -16,7 +16,8 @@ import torch
 from torch.testing._internal.common_methods_invocations import op_db
 
 import subclass_aot as sa
-from subclass_aot import _native, hooks
+from subclass_aot import native as _native
+from subclass_aot.base import hooks
 from subclass_aot.meta import Listener, MetaTensor, Operation, Storage, infer, register_meta, served
 from subclass_aot.meta.served import effects_for_kernel, hits, served_in_python
 

@@ -15,7 +15,7 @@ from subclass_aot import Spec
 from subclass_aot.errors import TraceError
 from subclass_aot.meta import spec as spec_module
 from subclass_aot.meta.strided_sets import TooHard
-from subclass_aot.symbols import SizesMustBeKnown, Symbols
+from subclass_aot.meta.symbols import SizesMustBeKnown, Symbols
 
 
 def test_equal_specs_are_one_object() -> None:

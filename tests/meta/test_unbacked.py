@@ -10,7 +10,7 @@ import torch
 from subclass_aot.errors import DataDependentError
 from subclass_aot.meta import Spec
 from subclass_aot.meta.infer import infer
-from subclass_aot.symbols import Symbols, is_symbolic, unbacked_sizes
+from subclass_aot.meta.symbols import Symbols, is_symbolic, unbacked_sizes
 
 aten: Any = torch.ops.aten
 X = torch.tensor([[1.0, 0.0, 2.0], [2.0, 0.0, 1.0], [1.0, 0.0, 2.0]])

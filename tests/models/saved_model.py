@@ -14,7 +14,7 @@ import transformers
 from torch import Tensor, nn
 
 import subclass_aot as sa
-from subclass_aot import compile
+from subclass_aot.engine import compile
 from tests.models.architectures import ARCHITECTURES, make
 
 

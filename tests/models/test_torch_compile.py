@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from subclass_aot import dynamo
+from subclass_aot.doors import dynamo
 from tests.models.architectures import ARCHITECTURES, make
 from tests.models.checks import check_inference, check_training, quantize
 

@@ -10,8 +10,8 @@ from typing import Any
 import optree
 import torch
 
-from subclass_aot import _torch
-from subclass_aot.wrapper.serve import kernels
+from subclass_aot.base import _torch
+from subclass_aot.kit.wrapper.serve import kernels
 
 Seen = list[Any]
 

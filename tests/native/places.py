@@ -8,9 +8,9 @@ from typing import Any, get_args
 
 import pytest
 
-from subclass_aot import hooks
-from subclass_aot._native import accelerator, put_in_place
-from subclass_aot._native.accelerated import Part
+from subclass_aot.base import hooks
+from subclass_aot.native import accelerator, put_in_place
+from subclass_aot.native.accelerated import Part
 
 NAMES = [name for name, value in vars(hooks).items() if not name.startswith("_") and name in hooks.__annotations__]
 

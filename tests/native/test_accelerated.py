@@ -11,12 +11,12 @@ from types import ModuleType
 import pytest
 
 import subclass_aot as sa
-from subclass_aot import hooks
-from subclass_aot._native import accelerated
+from subclass_aot.base import hooks
+from subclass_aot.native import accelerated
 
 PARTS = """
 from subclass_aot import _native, hooks
-from subclass_aot._native import accelerated
+from subclass_aot.native import accelerated
 print([part for part in accelerated.PARTS if part != "exact" and _native.accelerator(part)], hooks.one_call_pays)
 """
 
@@ -65,7 +65,7 @@ def test_wanted_and_not_there() -> None:
 
 def test_a_file_that_is_no_library_is_passed_over(built: ModuleType, tmp_path: os.PathLike[str]) -> None:
     program = HIDE + (
-        "import hashlib; from subclass_aot._native import build, cache\n"
+        "import hashlib; from subclass_aot.native import build, cache\n"
         "cache.folder().mkdir(parents=True)\n"
         "file = cache.folder() / build.file_name()\n"
         "file.write_bytes(b'no library')\n"

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from subclass_aot import Int8Weight, TwoTensor, _native
-from subclass_aot.wrapper import WrapperTensor
-from subclass_aot.wrapper.serve import kernels
-from subclass_aot.wrapper.serve.expected_results import ExpectedResults
+from subclass_aot.kit.wrapper import WrapperTensor
+from subclass_aot.kit.wrapper.serve import kernels
+from subclass_aot.kit.wrapper.serve.expected_results import ExpectedResults
 from tests.native.both_ways import in_threads
 
 aten: Any = torch.ops.aten

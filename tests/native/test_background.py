@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from subclass_aot._native import accelerated, background, build, cache
+from subclass_aot.native import accelerated, background, build, cache
 
 NATIVE = Path(background.__file__).parent
 
@@ -44,11 +44,11 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     program = (
         "import os, sys, types; os.nice(19); sys.path[:] = {path!r}\n"
         f"package = types.ModuleType('subclass_aot'); package.__path__ = [{str(NATIVE.parent)!r}]\n"
-        f"native = types.ModuleType('subclass_aot._native'); native.__path__ = [{str(NATIVE)!r}]\n"
+        f"native = types.ModuleType('subclass_aot.native'); native.__path__ = [{str(NATIVE)!r}]\n"
         "torch = types.ModuleType('torch'); torch.version = types.SimpleNamespace(git_version='x')\n"
         "torch.__version__, torch.__file__, torch.compiled_with_cxx11_abi = '2', '/torch/__init__.py', lambda: 1\n"
-        "sys.modules |= {{'torch': torch, 'subclass_aot': package, 'subclass_aot._native': native}}\n"
-        "from subclass_aot._native import build, background\n"
+        "sys.modules |= {{'torch': torch, 'subclass_aot': package, 'subclass_aot.native': native}}\n"
+        "from subclass_aot.native import build, background\n"
         f"build.file_name = lambda: {build.file_name()!r}\n"
         "background.build_all()\n"
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from subclass_aot._native import build
+from subclass_aot.native import build
 
 
 def test_the_name_says_what_it_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,10 +74,10 @@ def test_the_extension_in_c_works_out_of_the_cache(tmp_path: Path) -> None:
         "import sys\n"
         "from importlib.machinery import PathFinder\n"
         "find = PathFinder.find_spec\n"
-        "hidden = 'subclass_aot._native._exact'\n"
+        "hidden = 'subclass_aot.native._exact'\n"
         "PathFinder.find_spec = lambda name, *args: None if name == hidden else find(name, *args)\n"
-        "from subclass_aot import _native, hooks\n"
-        "if len(sys.argv) > 1: _native.build_exact()\n"
+        "from subclass_aot import native\nfrom subclass_aot.base import hooks\n"
+        "if len(sys.argv) > 1: native.build_exact()\n"
         "print(hooks.one_call_pays, hooks.exactly([1], (int,)))\n"
     )
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "SUBCLASS_AOT_NATIVE": "exact"}

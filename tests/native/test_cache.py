@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from subclass_aot._native import build, cache
+from subclass_aot.native import build, cache
 
 LONG = pytest.mark.long
 IS_ROOT = os.name == "posix" and os.geteuid() == 0
@@ -203,7 +203,7 @@ def test_a_file_that_was_cut_off_is_not_loaded(kept: Path, small: Path) -> None:
 HIDE = (  # what the installation has built
     "from importlib.machinery import PathFinder\n"
     "find = PathFinder.find_spec\n"
-    "hidden = 'subclass_aot._native._exact'\n"
+    "hidden = 'subclass_aot.native._exact'\n"
     "PathFinder.find_spec = lambda name, *args: None if name == hidden else find(name, *args)\n"
 )
 

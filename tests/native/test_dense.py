@@ -14,11 +14,11 @@ import pytest
 import torch
 
 import subclass_aot as sa
-from subclass_aot import _torch, hooks, products
 from subclass_aot.backends.one_by_one import write_graph
-from subclass_aot.tensors import Int4Tiles, NF4Weight
+from subclass_aot.base import _torch, hooks
+from subclass_aot.base.written_out import WRITTEN_OUT
+from subclass_aot.tensors import Int4Tiles, NF4Weight, products
 from subclass_aot.tensors.nf4_weight import LEVELS, Scales
-from subclass_aot.written_out import WRITTEN_OUT
 from tests.native.places import run_natively
 
 int4_dense, nf4_dense = _torch.quantized.int4_dense, _torch.quantized.nf4_dense

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from subclass_aot import TwoTensor, _native
-from subclass_aot.wrapper import WrapperTensor
+from subclass_aot.kit.wrapper import WrapperTensor
 from tests.native.both_ways import outcome, served
 from tests.native.wrappers import Added, Child, Coded, Masked, Named, Product, Shown, Twice, aten, dense, two
 

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from subclass_aot import TwoTensor, _native, _torch, aot_compile
+from subclass_aot import TwoTensor, aot_compile
+from subclass_aot import native as _native
+from subclass_aot.base import _torch
 from tests.native.both_ways import served
 from tests.native.wrappers import Named, aten, dense, two
 

@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from subclass_aot import TwoTensor, _native
-from subclass_aot.wrapper import WrapperTensor
-from subclass_aot.wrapper.serve import kernels
+from subclass_aot.kit.wrapper import WrapperTensor
+from subclass_aot.kit.wrapper.serve import kernels
 from tests.native.both_ways import in_threads, outcome, served
 from tests.native.wrappers import Named, aten, dense, two
 
@@ -46,7 +46,7 @@ def test_wrappers_deep_in_wrappers() -> None:
 
     assert served(program)["aten::add.Tensor"]
     script = (
-        "import sys, threading, torch\nfrom subclass_aot.wrapper import WrapperTensor\n"
+        "import sys, threading, torch\nfrom subclass_aot.kit.wrapper import WrapperTensor\n"
         "class Shallow(WrapperTensor, fallback='each'):\n    only: torch.Tensor\n"
         "def run():\n    x = torch.ones(2)\n"
         "    for _ in range(3000): x = Shallow(x)\n"
@@ -144,7 +144,7 @@ def test_kernels_of_others_stay() -> None:
     script = (
         "import torch\nlib = torch.library.Library('aten', 'IMPL')\n"
         "lib.impl('add.Tensor', lambda x, y, alpha=1: x.theirs(), 'Python')\n"
-        "import subclass_aot as s\nfrom subclass_aot.wrapper.serve import kernels\n"
+        "import subclass_aot as s\nfrom subclass_aot.kit.wrapper.serve import kernels\n"
         "print('aten::add.Tensor' in kernels.INSTALLED, 'aten::mul.Tensor' in kernels.INSTALLED)\n"
     )
     assert child(script).strip() == "False True"

@@ -10,8 +10,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from subclass_aot import hooks
-from subclass_aot.runtime.version_counters import counters
+from subclass_aot.base import hooks
+from subclass_aot.engine.runtime.version_counters import counters
 
 BASE = torch.arange(6.0)
 TENSORS: list[Any] = [

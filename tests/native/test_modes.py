@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch.autograd import forward_ad
 
-from subclass_aot.facts import modes
+from subclass_aot.engine.facts import modes
 
 
 @contextlib.contextmanager

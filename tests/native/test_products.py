@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from subclass_aot import _torch, hooks
+from subclass_aot.base import _torch, hooks
 from tests.native.places import run_natively
 
 torch_mm, own_mm = _torch.quantized.int8_mm, _torch.quantized.own_int8_mm

@@ -14,7 +14,7 @@ import torch
 from torch.testing._internal.two_tensor import TwoTensor as ForeignTensor
 
 from subclass_aot import Int8Weight, Outer, TwoTensor, WrapperTensor
-from subclass_aot.flatten import FlattenPlan, replay
+from subclass_aot.kit.flatten import FlattenPlan, replay
 from tests.classes import Flat
 from tests.native.both_ways import in_threads
 from tests.native.places import run_natively

@@ -18,8 +18,9 @@ from hypothesis import HealthCheck, given, settings
 from torch import fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from subclass_aot import MetaTensor, aot_compile, hooks
+from subclass_aot import MetaTensor, aot_compile
 from subclass_aot.backends.one_by_one import write_graph
+from subclass_aot.base import hooks
 from tests.backends.test_runs import graph_of
 from tests.fuzz.oracle import check_program
 from tests.fuzz.programs import Program, programs

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from torch.testing._internal.two_tensor import TwoTensor as ForeignTensor
 
 from subclass_aot import TwoTensor, WrapperTensor, aot_compile
-from subclass_aot.objects import same_constant
+from subclass_aot.engine.objects import same_constant
 from tests.native.both_ways import in_threads
 from tests.native.places import run_natively
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from subclass_aot import TwoTensor
-from subclass_aot.wrapper import Outer, WrapperTensor, structure
+from subclass_aot.kit.wrapper import Outer, WrapperTensor, structure
 
 aten: Any = torch.ops.aten
 

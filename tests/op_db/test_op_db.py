@@ -27,7 +27,7 @@ from torch.testing._internal.opinfo import core as opinfo_core
 from torch.testing._internal.two_tensor import TwoTensor
 
 from subclass_aot import errors
-from subclass_aot.compile import aot_compile
+from subclass_aot.engine.compile import aot_compile
 from subclass_aot.testing import dense_leaves
 from tests.torches import TORCH
 

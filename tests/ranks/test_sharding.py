@@ -17,9 +17,9 @@ from subclass_aot.errors import OperatorRuleError, ShardingError
 from subclass_aot.ranks.sharding import post_all_gather, pre_all_gather
 from subclass_aot.tensors import LoraWeight, Sparse24Weight
 from tests import on_ranks
+from tests.kit.wrapper.classes import Many, Scaled, everything
+from tests.kit.wrapper.layout.test_field_map import Offsets
 from tests.torches import TORCH
-from tests.wrapper.classes import Many, Scaled, everything
-from tests.wrapper.layout.test_field_map import Offsets
 
 REFUSALS = {
     "uneven, and a field for all rows": "all rows share scale[1, 6], and the ranks do not have equally many rows",

@@ -180,7 +180,7 @@ def demo() -> None:
 
 def build_native() -> None:
     """Builds the extension in C where there is a compiler; elsewhere says in one line what to do."""
-    from subclass_aot._native import build, build_exact
+    from subclass_aot.native import build, build_exact
 
     try:
         build_exact()

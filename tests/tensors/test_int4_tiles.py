@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from subclass_aot import Int4Tiles, Int4Weight, _torch
-from subclass_aot.facts import source_of
+from subclass_aot import Int4Tiles, Int4Weight
+from subclass_aot.base import _torch
+from subclass_aot.engine.facts import source_of
 from tests.tensors.checks import EACH_COMPILER, FLOATS, check_linear, check_saving, layer, same, verdicts
 
 

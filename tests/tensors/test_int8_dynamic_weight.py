@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from subclass_aot import Int8DynamicWeight, Int8Weight, _torch, aot_compile, profile
+from subclass_aot import Int8DynamicWeight, Int8Weight, aot_compile, profile
+from subclass_aot.base import _torch
 from subclass_aot.tensors.int8_weight import quantize
 from tests.tensors.checks import COMPILERS, EACH_COMPILER, FLOATS, same, verdicts
 

@@ -15,8 +15,8 @@ from subclass_aot import Jagged
 from subclass_aot.errors import OperatorRuleError
 from subclass_aot.tensors.jagged import padded
 from subclass_aot.testing import check_compiled
+from tests.kit.wrapper.test_serialize import through_torch
 from tests.tensors.checks import COMPILERS, EACH_COMPILER, same, verdicts
-from tests.wrapper.test_serialize import through_torch
 
 LENGTHS = (2, 3, 0, 1)
 

@@ -13,8 +13,8 @@ import subclass_aot as sa
 from subclass_aot import MaskedTensor
 from subclass_aot.errors import OperatorRuleError
 from subclass_aot.testing import check_compiled
+from tests.kit.wrapper.test_serialize import through_torch
 from tests.tensors.checks import COMPILERS, same, verdicts
-from tests.wrapper.test_serialize import through_torch
 
 
 def masked(seed: int = 0, *size: int) -> MaskedTensor:

@@ -1,202 +1,151 @@
-"""Products by torch's kernels for codes, against those with what the weights stand for."""
+"""Which kernel computes a product with a weight in eight bits: in eager mode, under modes, and in graphs."""
 
 from __future__ import annotations
 
-import copy
-import functools
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils.flop_counter import FlopCounterMode
 
 import subclass_aot as sa
-from subclass_aot import _torch
-from tests.tensors.checks import layer
+from subclass_aot.base import _torch, hooks
+from subclass_aot.tensors import products
+from tests.native.places import run_natively
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of torch's own compiler
-    pytest.mark.skipif(not _torch.quantized.TILE, reason="this processor has no such kernels"),
-]
+pytestmark = pytest.mark.skipif(not _torch.quantized.TILE, reason="this processor has no such kernels")
 
-KERNELS = {
-    "Int8Weight": (sa.Int8Weight.from_float, ("aten::_weight_int8pack_mm", "subclass_aot::int8_mm"), 8),
-    "Int4Tiles": (functools.partial(sa.Int4Tiles.from_float, group=32), ("aten::_weight_int4pack_mm_for_cpu",), 16),
-}
-CLASSES = pytest.mark.parametrize("name", KERNELS)
-FEW = {name: few for name, (_, _, few) in KERNELS.items()}
+TORCHS, OWN = "aten::_weight_int8pack_mm", "subclass_aot::int8_mm"
 
 
-def made(name: str, dtype: torch.dtype = torch.bfloat16, seed: int = 0) -> Any:
-    generator = torch.Generator().manual_seed(seed)
-    return KERNELS[name][0](torch.randn(128, 96, generator=generator).to(dtype))
+@pytest.fixture(params=["torch's", "the accelerator's"])
+def wanted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Runs a test with the kernels of each; gives the operator."""
+    is_own = request.param != "torch's"
+    run_natively(monkeypatch, request.getfixturevalue("built") if is_own else None, "products")
+    assert (hooks.products is not None) == is_own
+    return OWN if is_own else TORCHS
 
 
-def input_of(*size: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
-    return torch.randn(*size, generator=torch.Generator().manual_seed(1)).to(dtype)
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    made = nn.Sequential(nn.Linear(64, 96), nn.SiLU(), nn.Linear(96, 32, bias=False)).bfloat16().eval()
+    sa.quantize_(made, sa.Int8Weight)
+    return made
+
+
+def one_row() -> torch.Tensor:
+    return torch.randn(1, 64, generator=torch.Generator().manual_seed(1)).bfloat16()
+
+
+def products_in(function: Callable[..., Any], *args: Any) -> list[str]:
+    with torch.autograd.profiler.profile() as profile:
+        function(*args)
+    return [event.name for event in profile.function_events if event.name in (TORCHS, OWN)]
 
 
 def near(found: torch.Tensor, expected: torch.Tensor) -> None:
-    """Equal within the rounding of bfloat16, which the kernels and the dense product do at other places."""
-    assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
-    off = (found.double() - expected.double()).norm()
-    assert off <= 0.01 * expected.double().norm()
+    assert found.dtype == expected.dtype
+    assert (found.double() - expected.double()).norm() <= 0.01 * expected.double().norm()
 
 
-def uses_kernel(name: str, function: Callable[..., Any], *args: Any) -> bool:
-    """Whether the kernel of the class runs in a call."""
-    with torch.autograd.profiler.profile() as profile:
-        function(*args)
-    return any(event.name in KERNELS[name][1] for event in profile.function_events)
+def dense(x: torch.Tensor) -> torch.Tensor:
+    made = model()
+    for layer in made:
+        if isinstance(layer, nn.Linear):
+            layer.weight = nn.Parameter(layer.weight.data.to_plain())
+    return made(x)  # type: ignore[no-any-return]
 
 
-@CLASSES
-@pytest.mark.parametrize("size", [(1,), (0,), (2, 3), (2, 0)], ids=str)
-@pytest.mark.parametrize("bias", [False, True])
-def test_linear(name: str, size: tuple[int, ...], bias: bool) -> None:
-    weight, x = made(name), input_of(*size, 96)
-    b = input_of(128) if bias else None
-    near(F.linear(x, weight, b), F.linear(x, weight.to_plain(), b))
-    near(sa.aot_compile(F.linear)(x, weight, b), F.linear(x, weight, b))
+def test_eager_mode(wanted: str) -> None:
+    net, x = model(), one_row()
+    assert products_in(net, x) == [wanted] * 2
+    near(net(x), dense(x))
 
 
-@CLASSES
-def test_few_rows_are_the_kernels(name: str) -> None:
-    weight, few = made(name), FEW[name]
-    for rows in (1, few, few + 1):
-        x = input_of(rows, 96)
-        assert uses_kernel(name, F.linear, x, weight) == (rows <= few)
-        near(x @ weight.t(), x @ weight.to_plain().t())
-    near(weight @ input_of(96, 3), weight.to_plain() @ input_of(96, 3))
-    near(torch.addmm(input_of(128), x, weight.t(), beta=0.5, alpha=2),
-         torch.addmm(input_of(128), x, weight.to_plain().t(), beta=0.5, alpha=2))  # fmt: skip
+@pytest.mark.parametrize("compiler", ["eager", "inductor"])
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_compiled(wanted: str, compiler: str, dynamic: bool | None) -> None:
+    compiled = sa.aot_compile(model(), fw_compiler=compiler, dynamic=dynamic)
+    for rows in (1, 2, 1):
+        x = one_row().repeat(rows, 1)
+        near(compiled(x), dense(x))
+    assert products_in(compiled, one_row()) == [wanted] * 2
 
 
-@CLASSES
-def test_of_an_input_that_is_not_contiguous(name: str) -> None:
-    weight = made(name)
-    for x in (input_of(96, 2).t(), input_of(2, 192)[:, ::2], input_of(1, 96).expand(3, 96)):
-        near(F.linear(x, weight), F.linear(x, weight.to_plain()))
+def test_inductor_has_its_own_ways_for_more_rows(wanted: str) -> None:
+    compiled = sa.aot_compile(model(), fw_compiler="inductor", dynamic=False)
+    for rows, expected in ((1, wanted), (2, TORCHS)):
+        x = one_row().repeat(rows, 1)
+        near(compiled(x), dense(x))
+        assert products_in(compiled, x)[:2] == [expected] * 2
 
 
-@CLASSES
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64], ids=str)
-def test_of_other_dtypes(name: str, dtype: torch.dtype) -> None:
-    for weight in (made(name, dtype), made(name).to(dtype)):
-        x = input_of(2, 96, dtype=dtype)
-        assert weight.dtype == dtype and not uses_kernel(name, F.linear, x, weight)
-        near(F.linear(x, weight), F.linear(x, weight.to_plain()))
-    assert uses_kernel(name, F.linear, input_of(2, 96), made(name, dtype).to(torch.bfloat16))
+@pytest.mark.usefixtures("fresh_dynamo")
+def test_behind_torch_compile(wanted: str) -> None:
+    compiled = torch.compile(model(), backend="subclass_aot")
+    near(compiled(one_row()), dense(one_row()))
+    assert products_in(compiled, one_row()) == [wanted] * 2
 
 
-@CLASSES
-@pytest.mark.parametrize("compiler", ["eager mode", "aot_compile"])
-def test_gradients(name: str, compiler: str) -> None:
-    weight, bias = made(name), input_of(128)
-
-    def loss(x: torch.Tensor, w: Any, b: torch.Tensor) -> torch.Tensor:
-        return F.linear(x, w, b).float().square().mean()
-
-    run = sa.aot_compile(loss) if compiler == "aot_compile" else loss
-    found = []
-    for function, w in ((run, weight), (loss, weight.to_plain())):
-        x, b = input_of(2, 96).requires_grad_(), bias.clone().requires_grad_()
-        function(x, w, b).backward()
-        found.append((x.grad, b.grad))
-    for mine, expected in zip(*found, strict=True):
-        near(mine, expected)
+def test_backward(wanted: str) -> None:
+    grads = []
+    for function in (sa.aot_compile(model()), model(), dense):
+        x = one_row().requires_grad_()
+        function(x).float().square().sum().backward()
+        grads.append(x.grad)
+    near(grads[0], grads[2])  # type: ignore[arg-type]
+    near(grads[1], grads[2])  # type: ignore[arg-type]
 
 
-@CLASSES
-def test_under_autocast(name: str) -> None:
-    weight, x = made(name), input_of(2, 96, dtype=torch.float32)
-    with torch.autocast("cpu", torch.bfloat16):
-        assert uses_kernel(name, F.linear, x, weight)
-        near(F.linear(x, weight), F.linear(x, weight.to_plain()))
-        near(sa.aot_compile(F.linear)(x, weight), F.linear(x, weight))
+@pytest.mark.usefixtures("wanted")
+def test_graphs_and_modes_have_torchs_operator() -> None:
+    net, x = model(), one_row()
+    with FlopCounterMode(display=False):
+        near(net(x), dense(x))
+    traced = make_fx(net)(x)
+    assert "_weight_int8pack_mm" in traced.code and "int8_mm.default" not in traced.code
+    assert "_weight_int8pack_mm" in sa.aot_compile(net).stages(x).forward
+    assert "_weight_int8pack_mm" in [work.operator for work in sa.profile(net, x).timeline.work]
 
 
-@CLASSES
-def test_other_modes(name: str) -> None:
-    weight, x = made(name), input_of(2, 96)
-    with torch.inference_mode():
-        near(F.linear(x, weight), F.linear(x, weight.to_plain()))
-    near(torch.compile(F.linear, backend="aot_eager")(x, weight), F.linear(x, weight))
-    near(torch.func.vmap(lambda row: F.linear(row, weight))(x), F.linear(x, weight))
+@pytest.mark.usefixtures("wanted")
+def test_transforms() -> None:
+    net, x = model(), torch.cat([one_row(), -one_row()])
+    near(torch.func.vmap(net)(x), dense(x))
+    near(torch.func.vmap(net)(x[:, None])[:, 0], dense(x))
 
 
-@CLASSES
-def test_two_programs_serve_all_counts_of_rows(name: str) -> None:
-    """That of few rows and that of more; a single row is a constant to a program."""
-    weight, few = made(name), FEW[name]
-    compiled = sa.aot_compile(F.linear)
-    for rows in (2, 3, few, few + 1, few + 9, 5, 40):
-        x = input_of(rows, 96)
-        sa.mark_dynamic(x, 0)
-        near(compiled(x, weight), F.linear(x, weight.to_plain()))
-    assert len(compiled.recompiles) == 1, compiled.recompiles
+_LOADS = """
+import sys, torch, subclass_aot as sa
+from subclass_aot import hooks
+from tests.tensors.test_products import dense, model, near, one_row
+assert hooks.products is None
+compiled = sa.load_compiled(sys.argv[1], model(), trust=True)
+with torch.no_grad():
+    near(compiled(one_row()), dense(one_row()))
+assert not compiled.recompiles
+"""
 
 
-@CLASSES
-def test_weights_of_many_sizes_have_one_program(name: str) -> None:
-    """What a kernel asks of sizes would be a guard each, so it is not asked of symbols."""
-    compiled = sa.aot_compile(F.linear, dynamic=True)
-    for rows, columns in ((128, 96), (256, 160), (192, 64)):
-        weight, x = KERNELS[name][0](torch.randn(rows, columns, dtype=torch.bfloat16)), input_of(3, columns)
-        near(compiled(x, weight), F.linear(x, weight))
-    assert not compiled.recompiles
-
-
-@CLASSES
-@pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.`")  # torch's own
-def test_an_export_is_for_all_counts_of_rows(name: str) -> None:
-    """So it has no guard, and not the kernel for a few."""
-    model = layer(made(name))
-    exported = torch.export.export(model, (input_of(3, 96),), dynamic_shapes=({0: torch.export.Dim("rows")},)).module()
-    for rows in (1, 3, 40):
-        near(exported(input_of(rows, 96)), model(input_of(rows, 96)))
-    assert uses_kernel(name, torch.export.export(model, (input_of(3, 96),)).module(), input_of(3, 96))
-
-
-@CLASSES
-def test_after_writes(name: str) -> None:
-    x, other = input_of(2, 96), made(name, seed=1)
-    for source in (other, other.to_plain()):
-        weight = made(name)
-        compiled = sa.aot_compile(F.linear)
-        compiled(x, weight)
-        with torch.no_grad():
-            weight.copy_(source)
-        near(F.linear(x, weight), F.linear(x, weight.to_plain()))
-        near(compiled(x, weight), F.linear(x, weight))
-        assert (weight.to_plain() - other.to_plain()).norm() < 0.05 * other.to_plain().norm()
-        with torch.no_grad():
-            weight.narrow(0, 32, 32).zero_()
-        near(F.linear(x, weight), F.linear(x, weight.to_plain()))
-        assert not F.linear(x, weight)[:, 32:64].any()
-    target = layer(made(name))
-    target.load_state_dict(layer(other).state_dict() | {"bias": target.bias.detach()})
-    near(target(x), F.linear(x, other.to_plain(), target.bias))
-    assert uses_kernel(name, copy.deepcopy(target), x)
-
-
-@CLASSES
-def test_what_it_costs_is_the_product(name: str) -> None:
-    """In a run without data, which goes the same way."""
-    for rows in (2, 40):
-        report = sa.profile(F.linear, input_of(rows, 96), made(name))
-        assert report.flops() == 2 * rows * 96 * 128
-        assert (KERNELS[name][1][0] in [f"aten::{work.operator}" for work in report.timeline.work]) == (rows == 2)
-
-
-@pytest.mark.long
-@CLASSES
-def test_with_inductor(name: str) -> None:
-    """Of many rows, too: inductor takes a float product of int8 codes for that of the kernel if it looks like it."""
-    compiled = sa.aot_compile(nn.Sequential(layer(made(name))), fw_compiler="inductor")
+@pytest.mark.parametrize("compiler", ["eager", "inductor"])
+@pytest.mark.usefixtures("wanted")
+def test_a_file_is_read_where_there_is_no_accelerator(compiler: str, tmp_path: Path) -> None:
+    compiled = sa.aot_compile(model(), fw_compiler=compiler)
     with torch.no_grad():
-        for rows in (2, 40):
-            model = compiled.fn
-            near(compiled(input_of(rows, 96)), model(input_of(rows, 96)))
+        compiled(one_row())
+    compiled.save(tmp_path / "saved")
+    command = [sys.executable, "-c", _LOADS, str(tmp_path / "saved")]
+    done = subprocess.run(command, env={**os.environ, "SUBCLASS_AOT_NATIVE": "0"}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_other_operators_stay() -> None:
+    assert products.fastest(torch.ops.aten.mm.default) is torch.ops.aten.mm.default

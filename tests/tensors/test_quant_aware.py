@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from subclass_aot.kit.wrapper import WrapperTensor
 from subclass_aot.tensors import QuantAwareWeight
-from subclass_aot.wrapper import WrapperTensor
 from tests.tensors.checks import verdicts
 from tests.testing.contract.classes import PRODUCTS
 

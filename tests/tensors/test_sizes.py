@@ -13,7 +13,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from subclass_aot import WrapperTensor, _torch, aot_compile, tensors
+from subclass_aot import WrapperTensor, aot_compile, tensors
+from subclass_aot.base import _torch
 from subclass_aot.errors import InnerTensorError
 
 M, N = 64, 128

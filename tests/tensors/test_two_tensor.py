@@ -7,8 +7,8 @@ import copy
 import torch
 from torch.nn import functional as F
 
+from subclass_aot.kit.wrapper import WrapperTensor
 from subclass_aot.tensors import Int8Weight, TwoTensor
-from subclass_aot.wrapper import WrapperTensor
 from tests.tensors.checks import verdicts
 
 

@@ -177,7 +177,7 @@ def test_what_is_not_the_same_twice() -> None:
 
 def test_a_wrong_stage_of_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     """Inputs that share memory are found and kept; what has nothing to do with it goes."""
-    monkeypatch.setattr("subclass_aot.trace.mutations.bases_of", lambda *args: [])
+    monkeypatch.setattr("subclass_aot.engine.trace.mutations.bases_of", lambda *args: [])
 
     def program(x: Any, y: Any, z: Any) -> Any:
         h = torch.tanh(y)
@@ -194,7 +194,7 @@ def test_a_wrong_stage_of_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_is_wrong_with_one_class_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bug in what a class does when it is compiled: the program keeps a tensor of that class, nested or not."""
-    from subclass_aot.call import flatten
+    from subclass_aot.engine.call import flatten
     from subclass_aot.testing import check
 
     def broken(fn: Any, **options: Any) -> Any:

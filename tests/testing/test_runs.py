@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from subclass_aot.testing.runs import INVALIDATED, Later, Run, differences, observe, tangent_of
-from tests.wrapper.with_sets import Masked
+from tests.kit.wrapper.with_sets import Masked
 
 
 def made() -> tuple[list[Any], list[Any]]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from subclass_aot import _torch
+from subclass_aot.base import _torch
 from subclass_aot.meta import strides
 from subclass_aot.meta.infer import corrects, result_device
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from subclass_aot.meta.rules.packed import Values
+from subclass_aot.meta.listener import Values
 
 _aten = torch.ops.aten
 CTC = _aten._ctc_loss.Tensor

@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
-from subclass_aot._torch.operators import Operator
+from subclass_aot.base._torch.operators import Operator
+from subclass_aot.base.operators import effects_of
 from subclass_aot.meta import strides
 from subclass_aot.meta.strides import Strides, same
-from subclass_aot.operators import effects_of
-from subclass_aot.symbols import Number as Size
+from subclass_aot.meta.symbols import Number as Size
 
 Tensor = torch.Tensor
 

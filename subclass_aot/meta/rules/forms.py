@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 
-from subclass_aot import _torch
-from subclass_aot._stack import user_line
-from subclass_aot._torch.operators import Operator
+from subclass_aot.base import _torch
+from subclass_aot.base._stack import user_line
+from subclass_aot.base._torch.operators import Operator
+from subclass_aot.base.later import Registry
+from subclass_aot.base.operators import PHYSICAL
 from subclass_aot.errors import DataDependentError, TraceError
-from subclass_aot.meta.rules.collectives import FUNCTIONAL_FORMS
+from subclass_aot.meta import places
+from subclass_aot.meta.infer import forget_rules
 from subclass_aot.meta.rules.ctc import CTC, ctc_loss
-from subclass_aot.meta.rules.cuda import RULES, on_claim
 from subclass_aot.meta.rules.draws import DRAWS
-from subclass_aot.meta.rules.packed import PACK, pack
-from subclass_aot.meta.rules.sparse import embedding_bag_backward, leave_out, sparse_of
 from subclass_aot.meta.spec import STRIDED_NESTED, Spec
 from subclass_aot.meta.storage import of_memory
 from subclass_aot.meta.tensor import new_leaf
-from subclass_aot.operators import PHYSICAL
 
 
 def form_of(func: Operator) -> Callable[..., Any] | None:
@@ -32,7 +31,20 @@ def form_of(func: Operator) -> Callable[..., Any] | None:
     that forward mode begins with have no memory, which compiled kernels read. A boolean mask whose values are known
     stands for positions, so that the size of what it selects is known, too.
     """
-    return _FORMS.get(func)
+    found = _FORMS.get(func)
+    if found is None and func.namespace in forms_of:
+        found = forms_of[func.namespace].get(func)
+    return found
+
+
+def put_forms(forms: Mapping[Any, Callable[..., Any]]) -> None:
+    """Adds replacements, as those for tensors on some device. Where one returns `NotImplemented`, it does not apply."""
+    _FORMS.update(forms)
+    forget_rules()
+
+
+forms_of: Registry[Mapping[Any, Callable[..., Any]]] = Registry("forms of")
+"""By the namespace of a library, the replacements for its operators."""
 
 
 def _conj(x: torch.Tensor | complex) -> Any:
@@ -103,7 +115,7 @@ def _index(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> Any:
     if not any(isinstance(i, torch.Tensor) and i.dtype in _MASKS for i in indices):
         return NotImplemented
     if _torch.autograd.skips_padding():
-        return leave_out(x, indices[0])
+        return places.without_padding(x, indices[0])
     positions: list[Any] = []
     try:
         for i in indices:
@@ -170,7 +182,6 @@ def _strided_nested(*args: object, **kwargs: object) -> Any:
 _aten = torch.ops.aten
 _FORMS: dict[Any, Callable[..., Any]] = {
     **PHYSICAL,
-    **FUNCTIONAL_FORMS,
     **DRAWS,
     _aten._conj.default: _conj,
     _aten.native_batch_norm.default: _batch_norm,
@@ -191,9 +202,8 @@ _FORMS: dict[Any, Callable[..., Any]] = {
     _aten.set_.source_Storage: set_to_memory,
     _aten.set_.source_Storage_storage_offset: set_to_memory,
     _aten.masked_select.default: _masked_select,
-    _aten._sparse_coo_tensor_with_dims_and_tensors.default: sparse_of,
-    _aten._embedding_bag_backward.default: embedding_bag_backward,
-    **{func: partial(on_claim, func) for func in RULES},  # in inference mode, where autograd does not take them apart
+    _aten._sparse_coo_tensor_with_dims_and_tensors.default: places.sparse_tensor,
+    _aten._embedding_bag_backward.default: places.bag_gradient,
 }
-BY_VALUES: dict[Any, Callable[..., Any]] = {PACK: pack, CTC: ctc_loss}
+BY_VALUES: dict[Any, Callable[..., Any]] = {_aten._pack_padded_sequence.default: places.pack_sequences, CTC: ctc_loss}
 """Forms of operators whose kernels want values of a tensor: those that a stream knows."""

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from subclass_aot import _torch
-from subclass_aot._torch.operators import Operator
+from subclass_aot.base import _torch
+from subclass_aot.base._torch.operators import Operator
+from subclass_aot.base.operators import effects_of
 from subclass_aot.meta import strides
 from subclass_aot.meta.rules.elementwise import ORDER_OF_OPERANDS, is_iterated
-from subclass_aot.operators import effects_of
-from subclass_aot.symbols import Number
+from subclass_aot.meta.symbols import Number
 
 if TYPE_CHECKING:
     from subclass_aot.meta.spec import Spec

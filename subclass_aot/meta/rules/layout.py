@@ -16,8 +16,8 @@ from typing import Any
 import optree
 import torch
 
-from subclass_aot import _torch
-from subclass_aot._torch.operators import Operator
+from subclass_aot.base import _torch
+from subclass_aot.base._torch.operators import Operator
 from subclass_aot.meta import strides
 from subclass_aot.meta.infer import corrects, register_meta, result_device
 from subclass_aot.meta.rules.elementwise import iterated

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 import torch
 
-from subclass_aot import _torch
-from subclass_aot._torch.operators import Operator
+from subclass_aot.base import _torch
+from subclass_aot.base._torch.operators import Operator
 from subclass_aot.meta.infer import checks
-from subclass_aot.symbols import Number
+from subclass_aot.meta.symbols import Number
 
 Tensor = torch.Tensor
 _aten = torch.ops.aten

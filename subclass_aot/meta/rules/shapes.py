@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from subclass_aot._torch.operators import Operator
+from subclass_aot.base._torch.operators import Operator
 from subclass_aot.meta import strides
 from subclass_aot.meta.infer import register_meta
 from subclass_aot.meta.spec import Spec
@@ -278,3 +278,18 @@ _refuse_dtypes_of_argmax(_aten.argmin.default, "argmin")
 def _packed_like(x: Tensor) -> Tensor:
     """Returns a row-major tensor with the size of `x`."""
     return x.new_empty(x.shape)
+
+
+@register_meta(_aten._use_cudnn_ctc_loss.default)
+@register_meta(_aten._use_cudnn_ctc_loss.Tensor)
+@register_meta(_aten._use_miopen_ctc_loss.default)
+@register_meta(_aten._use_miopen_ctc_loss.Tensor)
+def _(*args: object) -> bool:
+    # Whether cuDNN or MIOpen takes them depends on the lengths. The kernel that takes all has the same results up to
+    # rounding.
+    return False
+
+
+@register_meta(_aten._pin_memory.default)
+def _(self: Tensor, device: torch.device | None = None) -> Tensor:
+    return self.new_empty_strided(self.shape, self.stride())

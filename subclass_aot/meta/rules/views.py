@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
-from subclass_aot import _torch
-from subclass_aot._torch.operators import Operator
+from subclass_aot.base import _torch
+from subclass_aot.base._torch.operators import Operator
 from subclass_aot.meta import strides
 from subclass_aot.meta.infer import register_meta
-from subclass_aot.symbols import current_symbols, is_symbolic
+from subclass_aot.meta.symbols import current_symbols, is_symbolic
 
 Tensor = torch.Tensor
 _aten = torch.ops.aten

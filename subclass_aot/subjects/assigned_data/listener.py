@@ -12,13 +12,13 @@ from typing import Any
 
 import torch
 
-from subclass_aot import _torch
-from subclass_aot.descriptors import BufferInput, HeldInput, ParamInput, PlainInput, descriptor_of
-from subclass_aot.graph import GraphListener, assignments, tape
+from subclass_aot.base import _torch
+from subclass_aot.engine.descriptors import BufferInput, HeldInput, ParamInput, PlainInput, descriptor_of
+from subclass_aot.engine.graph import GraphListener, assignments, tape
+from subclass_aot.engine.outcome import Outcome
+from subclass_aot.engine.trace import TracedInputs
 from subclass_aot.meta import MetaTensor, new_leaf
-from subclass_aot.outcome import Outcome
 from subclass_aot.subjects.assigned_data.results import with_assigned_data
-from subclass_aot.trace import TracedInputs
 
 _BACKWARD = "that happens while gradients are computed"
 _WRAPPER = "{kind} is no dense tensor of its own: a part of a wrapper, or of a class"

@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 
-from subclass_aot import _torch
-from subclass_aot._torch.plain_subclasses import leaf_of
-from subclass_aot.descriptors import descriptor_of
-from subclass_aot.graph import assignments, tape
+from subclass_aot.base import _torch
+from subclass_aot.base._torch.plain_subclasses import leaf_of
+from subclass_aot.engine.descriptors import descriptor_of
+from subclass_aot.engine.graph import assignments, tape
+from subclass_aot.engine.objects import AccessPath
+from subclass_aot.engine.outcome import Change, Leaf, Outcome
+from subclass_aot.engine.trace import TracedInputs
 from subclass_aot.meta import MetaTensor, new_leaf
-from subclass_aot.objects import AccessPath
-from subclass_aot.outcome import Change, Leaf, Outcome
-from subclass_aot.trace import TracedInputs
 
 _OTHER_OBJECT = "sees it as a view of another input"
 _METADATA_MUTATED = "changes its sizes or strides in place as well"

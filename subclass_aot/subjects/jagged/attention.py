@@ -8,8 +8,8 @@ from typing import Any, Protocol
 import torch
 from torch.overrides import TorchFunctionMode
 
-from subclass_aot import _torch
-from subclass_aot._stack import user_line
+from subclass_aot.base import _torch
+from subclass_aot.base._stack import user_line
 from subclass_aot.errors import TraceError
 
 

@@ -22,9 +22,9 @@ from typing import Any, Protocol, cast
 
 import torch
 
-from subclass_aot import _torch
-from subclass_aot.flatten import SubclassCreationMeta
-from subclass_aot.structures import Known
+from subclass_aot.base import _torch
+from subclass_aot.engine.structures import Known
+from subclass_aot.kit.flatten import SubclassCreationMeta
 from subclass_aot.subjects.jagged.attention import JaggedAttention
 
 

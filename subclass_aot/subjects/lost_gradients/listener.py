@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
-from subclass_aot import _torch
-from subclass_aot._stack import user_line
+from subclass_aot.base import _torch
+from subclass_aot.base._stack import user_line
+from subclass_aot.engine.graph import GraphListener, tape
 from subclass_aot.errors import TraceError
-from subclass_aot.graph import GraphListener, tape
 
 _REQUIRES_GRAD = """A tensor that requires grad is used by the traced function without being an argument of it.
   Your line:  {line}

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from subclass_aot import _torch
+from subclass_aot.base import _torch
+from subclass_aot.engine.trace import numbers
 from subclass_aot.subjects.numbers.calls import calls_give_symbols, functions_become_known, were_met
 from subclass_aot.subjects.numbers.classes import classes_are_those_of_numbers
 from subclass_aot.subjects.numbers.domains import operators_have_values
 from subclass_aot.subjects.numbers.functions import functions_take_symbols
 from subclass_aot.subjects.numbers.methods import methods_are_those_of_numbers
 from subclass_aot.subjects.numbers.text import Hashes, numbers_are_written_out
-from subclass_aot.trace import numbers
 
 
 @numbers.attempt.put

@@ -29,12 +29,12 @@ from typing import Any
 
 import torch
 
-from subclass_aot import _torch
-from subclass_aot.bytecode import calls_of, number_of_arguments, with_calls_of_others
-from subclass_aot.put_back import PutBack, attributes_put_back
+from subclass_aot.base import _torch
+from subclass_aot.base.bytecode import calls_of, number_of_arguments, with_calls_of_others
+from subclass_aot.base.put_back import PutBack, attributes_put_back
+from subclass_aot.base.tricks import is_on
 from subclass_aot.subjects.numbers.ranges import numbers_in_range
 from subclass_aot.subjects.numbers.text import is_of_program
-from subclass_aot.tricks import is_on
 
 _PLACES: list[tuple[Any, str]] = [
     (torch.SymInt, "__int__"),

@@ -18,8 +18,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from subclass_aot import _torch
-from subclass_aot.put_back import PutBack
+from subclass_aot.base import _torch
+from subclass_aot.base.put_back import PutBack
 from subclass_aot.subjects.numbers.text import PLAIN, is_of_program
 
 

@@ -20,8 +20,8 @@ from typing import Any
 
 import torch
 
-from subclass_aot import _torch
-from subclass_aot.put_back import PutBack, attributes_put_back
+from subclass_aot.base import _torch
+from subclass_aot.base.put_back import PutBack, attributes_put_back
 from subclass_aot.subjects.numbers.text import is_of_program, plain
 
 _SYMBOLS: tuple[Any, ...] = (torch.SymInt, torch.SymFloat)

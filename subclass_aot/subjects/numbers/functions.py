@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from subclass_aot import _torch
-from subclass_aot.put_back import PutBack, attributes_put_back
+from subclass_aot.base import _torch
+from subclass_aot.base.put_back import PutBack, attributes_put_back
 from subclass_aot.subjects.numbers.text import is_of_program
 
 _DOMAINS: dict[str, Callable[[Any], Any]] = {"sqrt": lambda n: n >= 0, "log2": lambda n: n > 0}

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from subclass_aot import _torch
+from subclass_aot.base import _torch
 
 
 def numbers_in_range(*args: object, **kwargs: object) -> Iterable[Any]:

@@ -20,10 +20,10 @@ from typing import Any
 
 import torch
 
-from subclass_aot import _torch
-from subclass_aot._stack import is_own, is_user_code
-from subclass_aot.put_back import PutBack, attributes_put_back
-from subclass_aot.shown_type import NO_PROGRAM
+from subclass_aot.base import _torch
+from subclass_aot.base._stack import is_own, is_user_code
+from subclass_aot.base.put_back import PutBack, attributes_put_back
+from subclass_aot.base.shown_type import NO_PROGRAM
 
 
 class Hashes:
@@ -89,7 +89,7 @@ def _reads_keys(frame: FrameType) -> bool:
     return is_own(frame) and str(frame.f_globals.get("__name__")).startswith(_READING_KEYS)
 
 
-_READING_KEYS = ("subclass_aot.outcome.", "subclass_aot.tables.")
+_READING_KEYS = ("subclass_aot.engine.outcome.", "subclass_aot.engine.tables.")
 
 
 def plain(value: object) -> Any:

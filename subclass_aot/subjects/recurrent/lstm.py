@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
-from subclass_aot import _torch
-from subclass_aot.graph import recurrent
+from subclass_aot.base import _torch
+from subclass_aot.engine.graph import recurrent
 from subclass_aot.meta import MetaTensor, call_on_meta, register_meta
 
 LAYER = recurrent.LAYER

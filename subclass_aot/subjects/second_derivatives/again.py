@@ -14,12 +14,12 @@ from typing import Any
 
 import torch
 
-from subclass_aot import _torch
-from subclass_aot.call import RecordedCall
-from subclass_aot.graph import drawing_from, generators
-from subclass_aot.outputs import Value, ViewOfBase, views_of
-from subclass_aot.runtime import Graphs, once, second_derivatives
-from subclass_aot.signature import JointSignature
+from subclass_aot.base import _torch
+from subclass_aot.engine.call import RecordedCall
+from subclass_aot.engine.graph import drawing_from, generators
+from subclass_aot.engine.outputs import Value, ViewOfBase, views_of
+from subclass_aot.engine.runtime import Graphs, once, second_derivatives
+from subclass_aot.engine.signature import JointSignature
 from subclass_aot.subjects.second_derivatives.repeatable import draws_again
 
 
@@ -84,7 +84,7 @@ class _Keep(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, state: Any, kept: list[torch.Tensor], *inputs: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, state: object, kept: list[torch.Tensor], *inputs: torch.Tensor) -> torch.Tensor:
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*kept)
         ctx.state = state

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from subclass_aot.base.operators import runs_once
+from subclass_aot.engine.passes import draws, is_backward
+from subclass_aot.engine.runtime import Graphs
+from subclass_aot.engine.signature import JointSignature
 from subclass_aot.errors import DoubleBackwardError
-from subclass_aot.operators import runs_once
-from subclass_aot.passes import draws, is_backward
-from subclass_aot.runtime import Graphs
-from subclass_aot.signature import JointSignature
 
 _REFUSED = """Second derivatives of this function are wanted (double_backward=True), and it {what}.
   They call the function once more, and {why}.

@@ -3,6 +3,6 @@
 A class that derives from it is walked as any class of the user's is.
 """
 
-from subclass_aot.tables import holders
+from subclass_aot.engine.tables import holders
 
 holders.HOLDERS["_thread._local"] = vars

@@ -27,12 +27,12 @@ from typing import Any, Literal
 
 import torch
 
-from subclass_aot import _torch
-from subclass_aot._stack import first_line, is_own_file
-from subclass_aot.bytecode import is_raise_statement
-from subclass_aot.declaration import Declaration
+from subclass_aot.base import _torch
+from subclass_aot.base._stack import first_line, is_own_file
+from subclass_aot.base.bytecode import is_raise_statement
+from subclass_aot.base.put_back import PutBack
 from subclass_aot.errors import InnerTensorError, RuleResultError, SubclassAotError
-from subclass_aot.put_back import PutBack
+from subclass_aot.kit.declaration import Declaration
 
 Kind = Literal["method", "rule", "function"]
 

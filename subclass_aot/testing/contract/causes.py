@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from subclass_aot.declaration import Declaration
+from subclass_aot.kit.declaration import Declaration
 from subclass_aot.testing.contract.blame import PROTOCOL, Method, Run, Watch, methods_of, suspects
 from subclass_aot.testing.contract.clause import Clause, is_fault, settled
 from subclass_aot.testing.contract.finding import Finding

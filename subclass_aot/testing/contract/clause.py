@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from subclass_aot._stack import pass_on_interruption
+from subclass_aot.base._stack import pass_on_interruption
 from subclass_aot.testing.contract.blame import slip_of
 from subclass_aot.testing.contract.trial import BrokenClause, DoesNotApply, Trial, first_line
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from subclass_aot._stack import pass_on_interruption
-from subclass_aot.compile import aot_compile
+from subclass_aot.base._stack import pass_on_interruption
+from subclass_aot.engine.compile import aot_compile
 from subclass_aot.testing.contract.arguments import others, parameters_of
 from subclass_aot.testing.contract.clause import Clauses
 from subclass_aot.testing.contract.flatten import with_twice_the_rows

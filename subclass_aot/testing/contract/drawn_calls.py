@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 
 import torch
 
-from subclass_aot import _torch
-from subclass_aot._stack import pass_on_interruption
-from subclass_aot.bytecode import names_in
-from subclass_aot.declaration import Declaration
-from subclass_aot.operators import OperatorSet
+from subclass_aot.base import _torch
+from subclass_aot.base._stack import pass_on_interruption
+from subclass_aot.base.bytecode import names_in
+from subclass_aot.base.operators import OperatorSet
+from subclass_aot.kit.declaration import Declaration
 from subclass_aot.testing.contract.blame import functions_of
 from subclass_aot.testing.contract.clause import Clauses
 from subclass_aot.testing.contract.remedies import SHARES

@@ -9,8 +9,8 @@ import inspect
 import torch
 from torch.overrides import TorchFunctionMode
 
-from subclass_aot import _torch
-from subclass_aot._stack import pass_on_interruption
+from subclass_aot.base import _torch
+from subclass_aot.base._stack import pass_on_interruption
 from subclass_aot.testing.contract.clause import Clauses
 from subclass_aot.testing.contract.trial import (
     FORMS,

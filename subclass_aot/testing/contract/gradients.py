@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch.nn import functional as F
 
-from subclass_aot._stack import pass_on_interruption
+from subclass_aot.base._stack import pass_on_interruption
 from subclass_aot.testing.contract.arguments import others
 from subclass_aot.testing.contract.clause import Clauses
 from subclass_aot.testing.contract.trial import (

@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from subclass_aot import _torch
-from subclass_aot._stack import first_line, pass_on_interruption
-from subclass_aot.declaration import Declaration
+from subclass_aot.base import _torch
+from subclass_aot.base._stack import first_line, pass_on_interruption
+from subclass_aot.kit.declaration import Declaration
 from subclass_aot.testing.contract.blame import slip_of
 from subclass_aot.testing.contract.clause import Clauses
 from subclass_aot.testing.contract.remedies import SHARES

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import torch
 
-from subclass_aot import _torch
-from subclass_aot._stack import pass_on_interruption
+from subclass_aot.base import _torch
+from subclass_aot.base._stack import pass_on_interruption
 from subclass_aot.testing.contract.blame import slip_of
 from subclass_aot.testing.contract.clause import Clauses
 from subclass_aot.testing.contract.trial import (

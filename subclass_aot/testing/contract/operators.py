@@ -9,8 +9,8 @@ from typing import ClassVar
 import torch
 from torch.nn import functional as F
 
-from subclass_aot import _torch
-from subclass_aot._stack import pass_on_interruption
+from subclass_aot.base import _torch
+from subclass_aot.base._stack import pass_on_interruption
 from subclass_aot.testing.compare import dense_leaves
 from subclass_aot.testing.contract.clause import Clauses
 from subclass_aot.testing.contract.trial import (

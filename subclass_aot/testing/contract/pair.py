@@ -23,7 +23,7 @@ import weakref
 from collections.abc import Sequence
 from pathlib import Path
 
-from subclass_aot._stack import pass_on_interruption
+from subclass_aot.base._stack import pass_on_interruption
 from subclass_aot.testing.contract.clause import Settled
 from subclass_aot.testing.contract.trial import BrokenClause, DoesNotApply, Trial
 

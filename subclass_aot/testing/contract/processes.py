@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import distributed, nn
 
-from subclass_aot._stack import pass_on_interruption
+from subclass_aot.base._stack import pass_on_interruption
 from subclass_aot.testing.contract.clause import Clauses, Severity
 from subclass_aot.testing.contract.gradients import require_real
 from subclass_aot.testing.contract.pair import require_in_pair

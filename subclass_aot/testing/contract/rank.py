@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 from torch import distributed
 
-from subclass_aot._stack import pass_on_interruption
+from subclass_aot.base._stack import pass_on_interruption
 from subclass_aot.testing.contract.clause import Settled, settled
 from subclass_aot.testing.contract.trial import Trial, first_line
 

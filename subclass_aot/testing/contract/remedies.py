@@ -8,11 +8,11 @@ import re
 import textwrap
 from collections.abc import Sequence
 
-from subclass_aot.declaration import Declaration, Field
+from subclass_aot.kit.declaration import Declaration, Field
+from subclass_aot.kit.wrapper import WrapperTensor
 from subclass_aot.testing.contract.blame import Method
 from subclass_aot.testing.contract.clause import Clause
 from subclass_aot.testing.contract.trial import READINGS
-from subclass_aot.wrapper import WrapperTensor
 
 _BY_HAND = {
     0: "in the rule for aten.copy_, what reads back as what was copied: codes and scales of its values alone",

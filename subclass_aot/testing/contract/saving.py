@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from subclass_aot._stack import pass_on_interruption
+from subclass_aot.base._stack import pass_on_interruption
 from subclass_aot.testing.contract.clause import Clauses
 from subclass_aot.testing.contract.trial import (
     DoesNotApply,

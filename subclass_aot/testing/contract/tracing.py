@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import torch
 
-from subclass_aot import _torch
-from subclass_aot._stack import pass_on_interruption
-from subclass_aot.operators import effects_of
+from subclass_aot.base import _torch
+from subclass_aot.base._stack import pass_on_interruption
+from subclass_aot.base.operators import effects_of
 from subclass_aot.testing.compare import dense_leaves
 from subclass_aot.testing.contract.clause import Clauses
 from subclass_aot.testing.contract.operators import PROGRAMS

@@ -19,8 +19,8 @@ from typing import Any
 
 import torch
 
-from subclass_aot import _torch
-from subclass_aot._stack import pass_on_interruption
+from subclass_aot.base import _torch
+from subclass_aot.base._stack import pass_on_interruption
 from subclass_aot.testing.compare import dense_leaves
 from subclass_aot.testing.contract.blame import Watch, slip_of
 

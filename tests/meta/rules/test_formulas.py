@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from subclass_aot import _torch
+from subclass_aot.base import _torch
 from subclass_aot.meta.by_example import infer_by_example
 from subclass_aot.meta.infer import infer
 from subclass_aot.meta.rules import formulas
 from subclass_aot.meta.spec import Spec
-from subclass_aot.symbols import Symbols, is_symbolic, key_of
+from subclass_aot.meta.symbols import Symbols, is_symbolic, key_of
 
 aten = torch.ops.aten
 EXAMPLE = {"b": 3, "n": 6, "m": 5}

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import distributed
 
-from subclass_aot import _torch
+from subclass_aot.base import _torch
 from subclass_aot.testing import check_subclass
 from subclass_aot.testing.contract import Report
 

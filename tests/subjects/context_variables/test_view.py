@@ -6,9 +6,9 @@ from contextvars import ContextVar, copy_context
 
 import pytest
 
+from subclass_aot.engine.tables.holders import HOLDERS, view_of
 from subclass_aot.errors import LastingChangeError
 from subclass_aot.subjects.context_variables.view import ContextVariable
-from subclass_aot.tables.holders import HOLDERS, view_of
 
 
 def test_a_value_a_default_and_none() -> None:

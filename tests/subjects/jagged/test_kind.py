@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from subclass_aot import TwoTensor
-from subclass_aot.flatten import FlattenPlan
-from subclass_aot.structures import structure_in, structure_of, structure_slots
+from subclass_aot.engine.structures import structure_in, structure_of, structure_slots
+from subclass_aot.kit.flatten import FlattenPlan
 
 
 def jagged(*lengths: int, shape: tuple[int, ...] = (4,)) -> Any:

@@ -11,7 +11,7 @@ from torch import nn
 from subclass_aot import MetaTensor, trace_joint
 from subclass_aot.errors import TraceError
 from tests.constants import out_of_sight
-from tests.graph.recording import raw, recorded
+from tests.engine.graph.recording import raw, recorded
 
 
 @pytest.mark.parametrize("what", [nn.Parameter(torch.ones(3)), torch.ones(3, requires_grad=True)])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from subclass_aot.engine.trace import numbers
 from subclass_aot.subjects.numbers import around
-from subclass_aot.trace import numbers
 
 
 def test_the_places_of_the_engine_are_filled() -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from subclass_aot import TwoTensor, _torch
+from subclass_aot import TwoTensor
+from subclass_aot.base import _torch
 from tests.testing.contract.classes import Held
 
 HOME = "SUBCLASS_AOT_TESTS_HOME"

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from traceback import walk_tb
 
-from subclass_aot._stack import first_line
+from subclass_aot.base._stack import first_line
 from subclass_aot.testing import check_subclass
 from tests.testing.contract import mutated_classes
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from subclass_aot import Sparse24Weight, TwoTensor, WrapperTensor, ops, structure
-from subclass_aot.operators import OperatorSet
+from subclass_aot.base.operators import OperatorSet
 from subclass_aot.testing.contract.drawn_calls import CLAUSES, drawn_calls, drawn_operators, examples_of
 from subclass_aot.testing.contract.trial import BrokenClause, Trial
 from tests.testing.contract.classes import Scaled, aten, scaled

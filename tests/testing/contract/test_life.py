@@ -8,7 +8,7 @@ import signal
 import pytest
 import torch
 
-from subclass_aot import _torch
+from subclass_aot.base import _torch
 from subclass_aot.testing.contract import life
 from subclass_aot.testing.contract.trial import DoesNotApply
 from tests.testing.contract.classes import OURS, broken, held

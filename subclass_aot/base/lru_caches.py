@@ -1,0 +1,110 @@
+"""Has the caches of `functools` forget tensors without data.
+
+A trace and a run without data fill them, as `lru_cache` of a function of sizes, with tensors that have no data. What is
+cached may be computed once more, so a cache that holds one is cleared: the graph computes the tensor at each call, and
+eager mode, the next trace and the next run compute it anew.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import sys
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+_CACHE = functools._lru_cache_wrapper
+_OF_OTHERS = sys.stdlib_module_names | {"torch", "sympy", "mpmath", "optree", "subclass_aot"}
+"""Packages whose caches hold no tensors, which are most of all caches."""
+
+_DEPTH = 4
+"""Containers one in the other: a cached dict of tuples of tensors, in the table of the cache."""
+
+_CONTAINERS = (dict, list, tuple, set, torch.Tensor)
+"""What is searched: wrappers hold tensors, too."""
+
+
+def clear_if_cache(holder: object) -> bool:
+    """Clears a holder of a traced tensor if it is a cache of `functools`.
+
+    Args:
+        holder: Any object.
+
+    Returns:
+        Whether it is one.
+    """
+    if type(holder) is not _CACHE:
+        return False
+    holder.cache_clear()
+    return True
+
+
+def forget_in_caches(tensors: Iterable[object]) -> bool:
+    """Clears the caches that hold traced tensors, themselves or in containers.
+
+    Args:
+        tensors: The traced tensors.
+
+    Returns:
+        Whether there was one. Python lists all objects for it, which takes milliseconds.
+    """
+    wanted = set(map(id, tensors))
+    caches = [x for x in gc.get_objects() if type(x) is _CACHE] if wanted else []
+    filled = [x for x in caches if x.cache_info().currsize and _is_of_a_program(x)]
+    holders = [cache for cache in filled if _holds(cache, lambda x: id(x) in wanted)]
+    for cache in holders:
+        cache.cache_clear()
+    return bool(holders)
+
+
+@contextmanager
+def forgotten_in_caches(kind: type) -> Iterator[None]:
+    """Clears, after the block, the caches that the block has filled with tensors of a kind.
+
+    Args:
+        kind: The class of the tensors: no other one, and no class derived from it.
+    """
+    before = {id(cache): cache.cache_info().misses for cache in _caches()}
+    try:
+        yield
+    finally:
+        for cache in _caches():
+            if cache.cache_info().misses != before.get(id(cache), 0) and _holds(cache, lambda x: type(x) is kind):
+                cache.cache_clear()
+
+
+_known: weakref.WeakSet[Any] = weakref.WeakSet()
+_modules = 0  # how many were imported when the caches were found
+
+
+def _caches() -> list[Any]:
+    """Returns the caches of programs.
+
+    Python finds them by looking through all objects, which takes tens of milliseconds. They come with modules, so that
+    is done when other modules were imported.
+    """
+    global _modules
+    if _modules != len(sys.modules):
+        _modules = len(sys.modules)
+        _known.update(x for x in gc.get_objects() if type(x) is _CACHE and _is_of_a_program(x))
+    return list(_known)
+
+
+def _is_of_a_program(cache: object) -> bool:
+    module = getattr(cache, "__module__", None)
+    return not isinstance(module, str) or module.partition(".")[0] not in _OF_OTHERS
+
+
+def _holds(cache: object, is_wanted: Callable[[object], bool]) -> bool:
+    """Returns whether a tensor of some is in a cache, itself or in containers."""
+    level = [cache]
+    for _ in range(_DEPTH):
+        level = gc.get_referents(*level)
+        if any(map(is_wanted, level)):
+            return True
+        level = [x for x in level if isinstance(x, _CONTAINERS)]
+    return False

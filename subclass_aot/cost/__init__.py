@@ -1,0 +1,1 @@
+"""What a program costs before it runs, and the devices that it runs on."""

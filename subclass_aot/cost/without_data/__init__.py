@@ -1,0 +1,5 @@
+"""Runs without data: where no argument is there either, what values follow, and what is assumed."""
+
+from subclass_aot.cost.without_data.missing_rules import missing_meta as missing_meta
+from subclass_aot.cost.without_data.mode import meta as meta
+from subclass_aot.cost.without_data.module import to_meta as to_meta

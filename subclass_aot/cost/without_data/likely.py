@@ -1,0 +1,164 @@
+"""What the elements of a tensor are likely to be, in a run without data: checks hold, comparisons do not, masks are
+full, and positions are the first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from subclass_aot.base._torch.operators import Operator
+from subclass_aot.base.operators import argument_at, effects_of
+from subclass_aot.cost.without_data.by_leaf import ByLeaf, leaves_of
+from subclass_aot.meta import MetaTensor
+
+_aten = torch.ops.aten
+
+_SMALL = 1e-6
+"""A number is likely to be larger than a positive one that is no larger than this: such guard divisions."""
+
+
+class Position(int):
+    """A position in a tensor, which no sum counts."""
+
+
+class Likely:
+    """What the elements of the leaves of a run are likely to be.
+
+    Args:
+        fraction: The part of the elements of a mask that are true, and of a tensor that are not zero.
+    """
+
+    def __init__(self, fraction: float) -> None:
+        self._fraction = fraction
+        self._noted = ByLeaf()
+
+    def note(self, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        """Notes what the elements of a result are likely to be, if the operator says it.
+
+        What is written is a mask again, of which nobody knows more.
+        """
+        packet = func.overloadpacket
+        for place in effects_of(func).writes:
+            self._noted.forget(leaves_of(argument_at(place, args, kwargs)))
+        if packet in _UNSCALING:  # gradients are finite
+            self._note(args[1], 0.0)
+        elif type(result) is MetaTensor:
+            rule = _RULES.get(packet)
+            self._note(result, None if rule is None else rule(self, result, *args))
+        elif type(result) in (tuple, list) and result and type(result[0]) is MetaTensor:
+            if packet in _SELECTING:
+                self._note(result[0], _same(self, result[0], *args))
+                if packet not in _DIFFERENT:
+                    self._note(result[1], Position(0))
+            elif packet in _PARTS:
+                for part in result:
+                    self._note(part, _same(self, part, *args))
+
+    def _note(self, leaf: MetaTensor, likely: object) -> None:
+        if likely is not None:
+            self._noted.note(leaf, likely)
+
+    def of(self, value: object) -> Any:
+        """Returns what each element of a tensor is likely to be; None if nobody knows. A mask is full."""
+        if type(value) is not MetaTensor:
+            return None
+        noted = self._noted.of(value)
+        return True if noted is None and value.dtype is torch.bool else noted
+
+    def part_of(self, elements: int) -> int:
+        """Returns how many elements of a mask are true."""
+        return math.ceil(self._fraction * elements)
+
+
+_Rule = Callable[..., Any]
+
+
+def _always(value: object) -> _Rule:
+    return lambda all, result, *args: value
+
+
+def _same(all: Likely, result: MetaTensor, x: object, *args: object) -> Any:
+    likely = all.of(x)
+    if likely is None or result.dtype is torch.bool:
+        return None if likely is None else bool(likely)
+    if isinstance(likely, bool):
+        return float(likely) if result.dtype.is_floating_point else int(likely)
+    return None if isinstance(likely, Position) and result.dtype.is_floating_point else likely
+
+
+def _larger(all: Likely, result: MetaTensor, x: object, y: object) -> bool:
+    return isinstance(y, float) and 0 < y <= _SMALL
+
+
+def _negated(all: Likely, result: MetaTensor, x: object) -> Any:
+    likely = all.of(x)
+    return None if likely is None or result.dtype is not torch.bool else not likely
+
+
+def _both(all: Likely, result: MetaTensor, x: object, y: object) -> Any:
+    return _of_both(result, all.of(x), all.of(y), min)
+
+
+def _either(all: Likely, result: MetaTensor, x: object, y: object) -> Any:
+    return _of_both(result, all.of(x), all.of(y), max)
+
+
+def _of_both(result: MetaTensor, x: Any, y: Any, of: Callable[[Any, Any], Any]) -> Any:
+    return None if x is None or y is None or result.dtype is not torch.bool else bool(of(x, y))
+
+
+def _summed(all: Likely, result: MetaTensor, x: Any, *args: object) -> int | None:
+    likely = all.of(x)
+    if likely is None or isinstance(likely, Position) or not result.numel():
+        return None
+    return all.part_of(x.numel() // result.numel())  # what is counted is a mask, comparisons too
+
+
+def _joined(all: Likely, result: MetaTensor, parts: Any, *args: object) -> Any:
+    found = [_same(all, result, part) for part in parts]
+    return found[0] if found and all_same(found) else None
+
+
+def all_same(values: list[Any]) -> bool:
+    """Returns whether values are all the same."""
+    return all(value == values[0] for value in values)
+
+
+_COMPARISONS = "eq ne lt le ge isnan isinf isneginf isposinf"
+_COPIES = (
+    "select slice view _unsafe_view reshape squeeze unsqueeze expand permute transpose t alias detach clone _to_copy "
+    "max min amax amin index index_select gather take masked_select floor_divide remainder _unsafe_index flip roll"
+)
+_FIRST = "argmax argmin argsort multinomial searchsorted bucketize nonzero repeat_interleave"
+_RULES: dict[Any, _Rule] = {
+    **{getattr(_aten, name): _always(False) for name in _COMPARISONS.split()},
+    **{getattr(_aten, name): _same for name in _COPIES.split()},
+    **{getattr(_aten, name): _always(Position(0)) for name in _FIRST.split()},
+    _aten.gt: _larger,
+    _aten.all: _always(True),
+    _aten.isfinite: _always(True),
+    _aten.isclose: _always(True),
+    _aten.any: _same,
+    _aten.logical_not: _negated,
+    _aten.bitwise_not: _negated,
+    _aten.logical_and: _both,
+    _aten.bitwise_and: _both,
+    _aten.logical_or: _either,
+    _aten.bitwise_or: _either,
+    _aten.sum: _summed,
+    _aten.count_nonzero: _summed,
+    _aten.cat: _joined,
+    _aten.stack: _joined,
+}
+"""What each element of a result is likely to be."""
+_DIFFERENT = frozenset(getattr(_aten, name) for name in "_unique2 unique_consecutive unique_dim".split())
+_SELECTING = _DIFFERENT | frozenset(
+    getattr(_aten, name) for name in "topk sort max min kthvalue median mode cummax cummin".split()
+)
+"""Operators that return elements, and where they were, but for `_DIFFERENT`."""
+_PARTS = frozenset(getattr(_aten, name) for name in "unbind split split_with_sizes chunk tensor_split".split())
+_UNSCALING = frozenset({_aten._amp_foreach_non_finite_check_and_unscale_})

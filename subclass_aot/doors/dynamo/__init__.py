@@ -1,0 +1,3 @@
+"""`torch.compile(model, backend="subclass_aot")`."""
+
+from subclass_aot.doors.dynamo.backend import backend as backend

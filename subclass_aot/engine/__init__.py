@@ -1,0 +1,1 @@
+"""The engine: from a call to the generated function that serves it."""

@@ -1,0 +1,1 @@
+"""The kit: how a wrapper class is written, flattened and rebuilt."""

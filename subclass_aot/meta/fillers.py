@@ -1,0 +1,17 @@
+"""Lists the operators that fill a tensor with one number: where that is known, the tensor is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+_aten = torch.ops.aten
+
+FILLERS: dict[Any, tuple[str, int]] = {
+    **{getattr(_aten, name): ("is", 0) for name in ("zeros", "zeros_like", "new_zeros", "zero_")},
+    **{getattr(_aten, name): ("is", 1) for name in ("ones", "ones_like", "new_ones")},
+    **{getattr(_aten, name): ("at", 1) for name in ("full", "full_like", "fill_")},
+    _aten.new_full: ("at", 2),
+}
+"""What fills tensors: with a number, or with that at a position among the arguments."""

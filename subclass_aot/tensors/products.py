@@ -1,0 +1,75 @@
+"""Chooses between kernels for quantized weights: torch's, and those of the accelerator.
+
+Graphs have torch's operators, which every compiler knows. What runs them, eager mode too, takes a kernel of the
+accelerator where that is faster: the same product up to rounding.
+
+The dense weight of one in four bits takes several operators of torch, and for the accelerator one, with the same
+result. That one is in graphs for the backends "eager" and "inductor" only; for other compilers a trace writes it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from subclass_aot.base import _torch, hooks
+from subclass_aot.base._torch.operators import Operator
+from subclass_aot.base.written_out import WRITTEN_OUT
+from subclass_aot.meta import MetaTensor
+
+
+def int8_mm(x: torch.Tensor, codes: torch.Tensor, scale: torch.Tensor) -> Any:
+    """Computes the product of a few rows and a weight in eight bits.
+
+    Args:
+        x: `[rows, N]`.
+        codes: `int8[M, N]`, contiguous.
+        scale: `[M]`, or `[1]` for all, in the dtype of `x`.
+
+    Returns:
+        `x @ (codes * scale[:, None]).t()`.
+    """
+    if scale.shape != codes.shape[:1]:
+        scale = scale.expand(codes.shape[0]).contiguous()  # the kernel reads one for each row
+    func = _torch.quantized.int8_mm
+    if type(x) is type(codes) is torch.Tensor and not _torch.dispatch.count_dispatch_modes():
+        func = fastest(func)
+    return func(x, codes, scale)
+
+
+def fastest(func: object) -> Any:
+    """Returns the operator that computes what `func` does, and has the faster kernel on this machine."""
+    return func if hooks.products is None else _FASTER.get(func, func)
+
+
+_FASTER: dict[object, Any] = {_torch.quantized.int8_mm: _torch.quantized.own_int8_mm}
+
+
+def writes_out(op: Operator) -> Callable[[Callable[..., torch.Tensor]], Callable[..., torch.Tensor]]:
+    """Declares a function that computes what an operator of this library does, in operators of torch."""
+
+    def declare(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        WRITTEN_OUT[op] = function
+        _torch.quantized.written_out(op, function)
+        return function
+
+    return declare
+
+
+def dense(op: Operator, codes: torch.Tensor, tile: int, *rest: torch.Tensor | Sequence[float]) -> torch.Tensor:
+    """Returns the dense weight of codes in four bits.
+
+    Args:
+        op: The operator that computes it.
+        codes: Its first argument.
+        tile: How many codes lie side by side, for one scale or in one row of a tile.
+        *rest: Its other arguments.
+    """
+    kind = type(codes)
+    runs = kind is torch.Tensor and not _torch.dispatch.count_dispatch_modes()
+    is_traced = kind is MetaTensor and torch.compiler.is_compiling()
+    if hooks.products is None or not (runs or is_traced) or not _torch.quantized.takes_dense(codes, tile, *rest):
+        return WRITTEN_OUT[op](codes, *rest)  # type: ignore[no-any-return]
+    return op(codes, *rest)  # type: ignore[no-any-return]

@@ -1,9 +1,0 @@
-"""The records that a file may hold."""
-
-from __future__ import annotations
-
-from subclass_aot.saved.records import RECORDS, WORDS
-
-
-def test_each_class_has_one_word() -> None:
-    assert len(WORDS) == len(RECORDS)
