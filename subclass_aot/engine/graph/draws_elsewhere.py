@@ -166,7 +166,7 @@ def _is_recording() -> bool:
     return trace is not None and trace.is_recording()
 
 
-def _refuse_state(method: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _refuse_state(method: str, original: Callable[..., Any], *args: object, **kwargs: object) -> Any:
     """Stands for a function that reads or sets the state of a generator.
 
     Raises:

@@ -9,15 +9,8 @@ from typing import NamedTuple
 import torch
 
 from subclass_aot.base import _torch
-from subclass_aot.base._stack import user_line
 from subclass_aot.base.generators_elsewhere import StatesElsewhere, put_back_elsewhere, states_elsewhere
 from subclass_aot.base.put_back import PutBack
-from subclass_aot.errors import TraceError
-
-_REFUSED = """The traced function {does} {what}.
-  Where:   {where}
-  Later calls would draw other numbers than eager does.
-  Instead: {instead}"""
 
 
 class States(NamedTuple):
@@ -58,26 +51,3 @@ def drawing_from(states: States) -> Iterator[None]:
     with PutBack(generators(states.elsewhere is not None).put_back):
         states.put_back()
         yield
-
-
-class Reason(NamedTuple):
-    """A reason why later calls would draw other numbers.
-
-    Attributes:
-        what: What is the case.
-        instead: What to write instead.
-    """
-
-    what: str
-    instead: str
-
-    def error(self, does: str, where: str = "", **texts: str) -> TraceError:
-        """Makes the error that says so.
-
-        Args:
-            does: What the function does, up to `what`.
-            where: Where it does so; the line of the user's, if left out.
-            **texts: What stands in the braces of the reason.
-        """
-        reason = {name: text.format(**texts) for name, text in self._asdict().items()}
-        return TraceError(_REFUSED.format(does=does, where=where or user_line(), **reason))

@@ -253,10 +253,12 @@ class Recorder(Tape):
         return self.listeners.real_tensors.value_of(self, leaf)
 
     def looks(self, func: _torch.operators.Operator, args: tuple[Any, ...]) -> bool:
-        return self.listeners.data_dependent.are_wanted(self, func, args)
+        wanted: bool = self.listeners.data_dependent.are_wanted(self, func, args)
+        return wanted
 
     def look(self, leaf: MetaTensor) -> torch.Tensor | None:
-        return self.listeners.data_dependent.look(self, leaf)
+        value: torch.Tensor | None = self.listeners.data_dependent.look(self, leaf)
+        return value
 
     def shown(self, leaf: MetaTensor, form: str | None) -> torch.Tensor | None:
         known = super().shown(leaf, form)
@@ -264,7 +266,8 @@ class Recorder(Tape):
 
     def memory(self, leaf: MetaTensor) -> torch.Tensor | None:
         """Returns the values of a leaf in this call, which a program gets as an array."""
-        return self.listeners.data_dependent.memory(self, leaf)
+        value: torch.Tensor | None = self.listeners.data_dependent.memory(self, leaf)
+        return value
 
     def on_array(self, leaf: MetaTensor, array: Any) -> None:
         self.listeners.arrays.note(self, leaf, array)

@@ -18,26 +18,24 @@ import torch
 
 from subclass_aot.base import _torch
 from subclass_aot.base._stack import user_line
-from subclass_aot.engine.graph.generators import Reason
-from subclass_aot.engine.graph.listeners.listener import GraphListener
-from subclass_aot.engine.graph.tape import Tape
+from subclass_aot.engine.graph import GraphListener, reasons, tape
 from subclass_aot.meta import MetaTensor
 
 _DRAWS = "draws from a generator of its own,"
 
-_UNKNOWN = Reason(
+_UNKNOWN = reasons.Reason(
     "whose state is none of a seed below 2**32, and none that a generator has had in this call",
     "call manual_seed with such a number; seed() takes a larger one by chance.",
 )
-_DEVICE = Reason(
+_DEVICE = reasons.Reason(
     "which draws on {device}",
     "draw on the CPU, as in torch.rand(..., generator=g).to({device!r}), or outside the function.",
 )
-_ELSEWHERE = Reason(
+_ELSEWHERE = reasons.Reason(
     "which somebody holds whom the call does not reach: a class, another module of Python, a hook",
     "pass it as an argument, or keep it in an attribute of the module or in a variable of the function's.",
 )
-_IN_BACKWARD = Reason(
+_IN_BACKWARD = reasons.Reason(
     "which has another state when gradients were computed",
     "draw before, and let backward read the numbers.",
 )
@@ -75,7 +73,7 @@ class OwnGenerators(GraphListener):
         """Says that generators have their own states, when the function or its backward is traced."""
         self._left = []
 
-    def state_of(self, recorder: Tape, generator: torch.Generator) -> Any:
+    def state_of(self, recorder: tape.Tape, generator: torch.Generator) -> Any:
         """Returns the traced state of a generator that is drawn from.
 
         Raises:
@@ -145,7 +143,7 @@ class OwnGenerators(GraphListener):
         self._made[address] = _torch.generator.reference_to(generator), user_line()
         self._drawn.discard(address)  # that was another one, which is gone
 
-    def _known(self, recorder: Tape, generator: torch.Generator) -> Any:
+    def _known(self, recorder: tape.Tape, generator: torch.Generator) -> Any:
         """Returns the traced state of a generator; that of a seed is a constant. None if there is none."""
         state = generator.get_state()
         now = _torch.generator.state_bytes(state)
@@ -164,7 +162,7 @@ class OwnGenerators(GraphListener):
             known = self.states[now] = recorder.lift(state)
         return known
 
-    def read(self, recorder: Tape, generator: torch.Generator) -> torch.Tensor:
+    def read(self, recorder: tape.Tape, generator: torch.Generator) -> torch.Tensor:
         """Returns the state of a generator while the function runs; the traced one, if there is one."""
         self._read.add(_torch.generator.address_of_generator(generator))
         state = self._known(recorder, generator)

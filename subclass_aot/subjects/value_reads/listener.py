@@ -12,10 +12,7 @@ from torch import fx
 from subclass_aot.base import _torch
 from subclass_aot.base._stack import user_line
 from subclass_aot.base.put_back import PutBack
-from subclass_aot.engine.graph.draws_elsewhere import DRAW_ELSEWHERE
-from subclass_aot.engine.graph.listeners.listener import GraphListener
-from subclass_aot.engine.graph.looks import Look, Looks, Recorded, may_be_compared, parts_of
-from subclass_aot.engine.graph.tape import Tape
+from subclass_aot.engine.graph import DRAW_ELSEWHERE, GraphListener, Look, Looks, looks, tape
 from subclass_aot.meta import MetaTensor
 from subclass_aot.meta.symbols import current_symbols
 
@@ -34,7 +31,7 @@ class DataDependent(GraphListener):
 
     def on_recorded(
         self,
-        recorder: Tape,
+        recorder: tape.Tape,
         node: fx.Node,
         func: _torch.operators.Operator,
         args: tuple[Any, ...],
@@ -45,31 +42,31 @@ class DataDependent(GraphListener):
         if symbols is None:
             return
         node.meta["unbacked"] = symbols.take_fresh_unbacked()
-        leaves = parts_of(result)
+        leaves = looks.parts_of(result)
         recorder.symints.made(node.meta["unbacked"], leaves, symbols.places)
         for leaf in leaves:
             if type(leaf) is MetaTensor and leaf.meta_spec.solver is not None:
                 recorder.symints.offer(leaf.meta_spec, leaf.meta_tag)
-        looks = recorder.listeners.looks
-        if looks is not None and recorder.phase == "forward":
-            looks.tell_unbacked(node.meta["unbacked"], result, partial(self._value_now, recorder, node))
+        values = recorder.listeners.looks
+        if values is not None and recorder.phase == "forward":
+            values.tell_unbacked(node.meta["unbacked"], result, partial(self._value_now, recorder, node))
 
-    def are_wanted(self, recorder: Tape, func: _torch.operators.Operator, args: tuple[Any, ...]) -> bool:
+    def are_wanted(self, recorder: tape.Tape, func: _torch.operators.Operator, args: tuple[Any, ...]) -> bool:
         """Returns whether an operator that needs values gets those of the call; else its result is a symbol."""
-        looks: Looks | None = recorder.listeners.looks
-        if looks is None:
+        values: Looks | None = recorder.listeners.looks
+        if values is None:
             return False
         if recorder.phase == "backward":
-            return looks.are_sizes_wanted(func, current_symbols() is not None)
+            return values.are_sizes_wanted(func, current_symbols() is not None)
         if args[0].meta_tag in self.numbers and current_symbols() is not None:
             return False
         drawn = args[0].meta_tag.target is DRAW_ELSEWHERE and args[0].dtype.is_floating_point and not args[0].dim()
-        if drawn and looks.is_drawn(user_line(), current_symbols() is not None):
+        if drawn and values.is_drawn(user_line(), current_symbols() is not None):
             return False
-        return looks.are_wanted(func, args[0], user_line(), current_symbols() is not None)
+        return values.are_wanted(func, args[0], user_line(), current_symbols() is not None)
 
     def look(
-        self, recorder: Tape, leaf: MetaTensor, text: bool = False, form: str | None = None
+        self, recorder: tape.Tape, leaf: MetaTensor, text: bool = False, form: str | None = None
     ) -> torch.Tensor | None:
         """Returns the values of a leaf in the call, which others then have to have, too.
 
@@ -79,11 +76,11 @@ class DataDependent(GraphListener):
             text: Whether the program has but the text of them.
             form: What that is formatted by; None for `repr`.
         """
-        looks = recorder.listeners.looks
-        if looks is None or recorder.phase == "backward":
+        values = recorder.listeners.looks
+        if values is None or recorder.phase == "backward":
             return None
         value: torch.Tensor | None = self._value_now(recorder, recorder.node_of(leaf))
-        if value is None or not text and not may_be_compared(value):
+        if value is None or not text and not looks.may_be_compared(value):
             return None
         with recorder:  # what is compared at each call is the value as it is now
             asked = torch.ops.aten.clone.default(leaf)
@@ -91,10 +88,10 @@ class DataDependent(GraphListener):
         with PutBack(partial(torch.set_default_dtype, torch.get_default_dtype())):
             if recorder.default_dtype is not None:  # which is set where a call compares it
                 torch.set_default_dtype(recorder.default_dtype)
-            looks.found.append(dataclasses.replace(look, value=look.compared(value)))
+            values.found.append(dataclasses.replace(look, value=look.compared(value)))
         return value
 
-    def memory(self, recorder: Tape, leaf: MetaTensor) -> torch.Tensor | None:
+    def memory(self, recorder: tape.Tape, leaf: MetaTensor) -> torch.Tensor | None:
         """Returns the values of a leaf that the program gets as an array; None if nobody may read them.
 
         Raises:
@@ -111,18 +108,18 @@ class DataDependent(GraphListener):
             tuple(map(int, leaf.shape))  # the comparison of no values does not see the sizes
         return value
 
-    def value_now(self, recorder: Tape, leaf: MetaTensor) -> torch.Tensor | None:
+    def value_now(self, recorder: tape.Tape, leaf: MetaTensor) -> torch.Tensor | None:
         """Returns the values of a leaf in the call that is traced, for what does not depend on them; None if nobody may
         read them.
         """
         return None if recorder.listeners.looks is None else self._value_now(recorder, recorder.node_of(leaf))
 
-    def _value_now(self, recorder: Tape, node: fx.Node) -> Any:
+    def _value_now(self, recorder: tape.Tape, node: fx.Node) -> Any:
         """Returns the value of a node in the call that is traced."""
         recorder.made[:] = [ref for ref in recorder.made if ref() is not None]  # else each read looks at all before
         alive = {leaf.meta_tag for leaf in (ref() for ref in recorder.made) if type(leaf) is MetaTensor}
         if "assigned_data" in recorder.listeners:
             alive.update(leaf.meta_tag for leaf, _ in recorder.listeners.assigned_data.before.values())
         constants = recorder.listeners.real_tensors.constants
-        recorded = Recorded(recorder.in_order(), constants, recorder.written_nodes(), alive)
+        recorded = looks.Recorded(recorder.in_order(), constants, recorder.written_nodes(), alive)
         return recorder.listeners.looks.value(recorded, node)

@@ -137,7 +137,7 @@ class ArgumentOverlap(GraphListener):
             return
         memory: dict[Any, torch.Tensor] = {}
 
-        def real(value: Any) -> Any:
+        def real(value: object) -> Any:
             if isinstance(value, torch.SymInt):
                 return _likely(value)
             if not isinstance(value, MetaTensor):

@@ -81,7 +81,7 @@ def _has_windows(x: object) -> bool:
         return True
 
 
-def _fill(x: torch.Tensor, value: Any) -> Any:
+def _fill(x: torch.Tensor, value: object) -> Any:
     if _is_expanded(x):
         one_element_per_address(x).fill_(value)
         return x
@@ -104,7 +104,7 @@ def _copy(x: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> 
     return x
 
 
-def _masked_fill(x: torch.Tensor, mask: torch.Tensor, value: Any) -> Any:
+def _masked_fill(x: torch.Tensor, mask: torch.Tensor, value: torch.Tensor | complex) -> Any:
     if not _overlaps_itself(x):
         return NotImplemented
     parts, mask = x, mask.expand(x.shape)

@@ -28,7 +28,7 @@ class GraphListener:
     goes_on: ClassVar[bool] = False
     """Whether it is called for all operators once it has begun, and not only for those that it begins with."""
     is_shared: ClassVar[bool] = False
-    """Whether forks of the recorder note something in what they have in common: it begins before they do."""
+    """Whether forks of the recorder note something in what they have in common: in which it begins, too."""
 
     def wants(self, func: _torch.operators.Operator) -> bool:
         """Returns whether it is called for an operator, when it has begun; a recorder calls this once."""

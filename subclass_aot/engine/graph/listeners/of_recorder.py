@@ -11,13 +11,11 @@ from subclass_aot.base.operators import effects_of
 from subclass_aot.engine.graph.listeners.annotations import Annotations
 from subclass_aot.engine.graph.listeners.argument_overlap import ArgumentOverlap
 from subclass_aot.engine.graph.listeners.arrays import Arrays
-from subclass_aot.engine.graph.listeners.data_dependent import DataDependent
 from subclass_aot.engine.graph.listeners.internal_overlap import InternalOverlap
 from subclass_aot.engine.graph.listeners.lazy_views import LazyViews
 from subclass_aot.engine.graph.listeners.listener import GraphListener
 from subclass_aot.engine.graph.listeners.mutated_views import MutatedViews
 from subclass_aot.engine.graph.listeners.mutation_log import MutationLog
-from subclass_aot.engine.graph.listeners.own_generators import OwnGenerators
 from subclass_aot.engine.graph.listeners.places import Places
 from subclass_aot.engine.graph.listeners.real_tensors import RealTensors
 from subclass_aot.engine.graph.listeners.rng import RandomNumbers
@@ -34,6 +32,7 @@ class Listeners:
 
     Args:
         looks: The values of the call that is traced, if they may be read.
+        forked: Those of the recorder that this one's recorder is a fork of.
 
     Attributes:
         plans: What to do at a call of an operator, by its id; it is emptied when another listener begins.
@@ -51,15 +50,16 @@ class Listeners:
     places: Places
     lazy_views: LazyViews
     random_numbers: RandomNumbers
-    own_generators: OwnGenerators
-    data_dependent: DataDependent
+    own_generators: Any
+    data_dependent: Any
     real_tensors: RealTensors
     stack_traces: StackTraces
     annotations: Annotations
     arrays: Arrays
 
-    def __init__(self, looks: Looks | None = None) -> None:
+    def __init__(self, looks: Looks | None = None, forked: Listeners | None = None) -> None:
         self.looks = looks
+        self._forked = forked
         self.plans: dict[int, Any] = {}
         self.of_wrappers: dict[int, list[Callable[..., Any]]] = {}
         for name, kind in _OF_EVERY_PROGRAM.items():
@@ -69,21 +69,25 @@ class Listeners:
         """Begins a listener, which is an attribute from then on."""
         if name not in ORDER:
             raise AttributeError(name)
-        listener = LISTENERS[name]()
+        kind = LISTENERS[name]
+        in_common = self._forked if kind.is_shared else None
+        listener = kind() if in_common is None else getattr(in_common, name).fork()
         setattr(self, name, listener)
         self.plans.clear()
         self.of_wrappers.clear()
         return listener
 
     def __contains__(self, name: str) -> bool:
-        """Returns whether a listener has begun."""
-        return name in vars(self)
+        """Returns whether a listener has begun; one that forks have in common may have begun in the other."""
+        if name in vars(self):
+            return True
+        return self._forked is not None and name in self._forked and LISTENERS[name].is_shared
 
     def fork(self) -> Listeners:
         """Returns those of a fork of the recorder."""
-        fork = Listeners(self.looks)
+        fork = Listeners(self.looks, self)
         for name in ORDER:
-            if name in self or name in _SHARED:
+            if name in self:
                 setattr(fork, name, getattr(self, name).fork())
         return fork
 
@@ -101,8 +105,7 @@ class Listeners:
         return [_own(wanted, name) for name in names]
 
     def _begun(self) -> list[GraphListener]:
-        there = vars(self)
-        return [there[name] for name in ORDER if name in there]
+        return [getattr(self, name) for name in ORDER if name in self]
 
 
 ORDER = (
@@ -135,8 +138,6 @@ _OWN: dict[str, type[GraphListener]] = {
     "places": Places,
     "lazy_views": LazyViews,
     "random_numbers": RandomNumbers,
-    "own_generators": OwnGenerators,
-    "data_dependent": DataDependent,
     "real_tensors": RealTensors,
     "stack_traces": StackTraces,
     "annotations": Annotations,
@@ -144,8 +145,8 @@ _OWN: dict[str, type[GraphListener]] = {
 }
 LISTENERS.update(_OWN)
 
-_BY_EFFECT: dict[str, list[str]] = {}
-"""Which listeners begin with operators that have an effect."""
+_BY_EFFECT: dict[str, list[str]] = {"data_dependent": ["data_dependent"]}
+"""Which listeners begin with operators that have an effect. Those of subjects are named: they are not imported yet."""
 _BY_OPERATOR: dict[_torch.operators.Operator, list[str]] = {}
 """Which begin with an operator."""
 for _name, _kind in _OWN.items():
@@ -154,7 +155,6 @@ for _name, _kind in _OWN.items():
     for _operator in _kind.operators:
         _BY_OPERATOR.setdefault(_operator, []).append(_name)
 _OF_EVERY_PROGRAM = {name: kind for name, kind in _OWN.items() if kind.is_of_every_program}
-_SHARED = {name for name, kind in _OWN.items() if kind.is_shared}
 
 
 def _own(listeners: list[GraphListener], name: str) -> list[Callable[..., Any]]:

@@ -45,7 +45,7 @@ def inputs_to_resize(
             yield out, new.shape, new.stride()
 
 
-def _is_input(value: Any) -> bool:
+def _is_input(value: object) -> bool:
     """Returns whether this is an input of the call, and no inner tensor of one and no view."""
     if type(value) is not MetaTensor or value.meta_tag.op != "placeholder":
         return False

@@ -29,9 +29,10 @@ from subclass_aot.base.operators import argument_at, effects_of
 from subclass_aot.base.put_back import PutBack
 from subclass_aot.engine.graph.drawn import GENERATOR_STATE, drawn
 from subclass_aot.engine.graph.draws_elsewhere import DRAW_ELSEWHERE, stand_ins_elsewhere
-from subclass_aot.engine.graph.generators import Reason, States, generators
+from subclass_aot.engine.graph.generators import States, generators
 from subclass_aot.engine.graph.listeners.listener import GraphListener
 from subclass_aot.engine.graph.listeners.state_calls import SETS, StateCalls
+from subclass_aot.engine.graph.reasons import Reason
 from subclass_aot.engine.graph.tape import Tape
 from subclass_aot.meta import MetaTensor, Spec, new_leaf
 

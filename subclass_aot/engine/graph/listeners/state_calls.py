@@ -13,7 +13,7 @@ import torch
 
 from subclass_aot.base import _torch
 from subclass_aot.base._stack import user_line
-from subclass_aot.engine.graph.generators import Reason
+from subclass_aot.engine.graph.reasons import Reason
 from subclass_aot.engine.graph.tape import Tape
 from subclass_aot.meta import MetaTensor
 

@@ -18,7 +18,7 @@ from subclass_aot.engine.graph.recorder import Recorder
 _aten = torch.ops.aten
 
 
-def _matrix_rank(recorder: Recorder, *args: Any, out: torch.Tensor | None = None, **kwargs: Any) -> Any:
+def _matrix_rank(recorder: Recorder, *args: object, out: torch.Tensor | None = None, **kwargs: Any) -> Any:
     if out is None:
         return NotImplemented
     found = torch.linalg.matrix_rank(*args, **kwargs)

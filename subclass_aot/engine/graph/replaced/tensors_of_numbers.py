@@ -17,7 +17,7 @@ def _tensor(recorder: Recorder, data: object, **options: Any) -> Any:
     return NotImplemented if options.pop("pin_memory", False) else _of(data, **options)
 
 
-def _as_tensor(recorder: Recorder, data: object, dtype: torch.dtype | None = None, device: Any = None) -> Any:
+def _as_tensor(recorder: Recorder, data: object, dtype: torch.dtype | None = None, device: object = None) -> Any:
     return _of(data, dtype, device)
 
 

@@ -11,7 +11,7 @@ import torch
 
 from subclass_aot import TwoTensor
 from subclass_aot.engine.graph import LISTENERS, Recorder
-from subclass_aot.engine.graph.listeners.of_recorder import ORDER, Listeners
+from subclass_aot.engine.graph.listeners.of_recorder import _BY_EFFECT, ORDER, Listeners
 from subclass_aot.errors import DataDependentError
 from tests.engine.graph.recording import recorded
 
@@ -65,7 +65,10 @@ def test_forks_have_what_has_begun_and_share_what_is_shared() -> None:
     assert "mutated_views" not in fork
     fork.mutated_views  # noqa: B018
     assert "mutated_views" not in listeners
-    assert fork.places.began is listeners.places.began, "it began before the fork"
+    assert "places" not in fork
+    assert fork.places.began is listeners.places.began, "it began in what they have in common"
+    assert "own_generators" not in fork
+    assert listeners.own_generators is fork.own_generators and "own_generators" in listeners.fork().fork()
 
 
 def test_what_is_no_listener() -> None:
@@ -74,10 +77,11 @@ def test_what_is_no_listener() -> None:
     assert "looks" not in begun(Recorder())
 
 
-def test_each_name_has_a_class_and_what_is_not_imported_yet_begins_with_nothing() -> None:
+def test_each_name_has_a_class_and_what_is_not_imported_yet_begins_as_the_table_has_it() -> None:
     """Else its effects and operators would have to be known before it is imported."""
     assert set(LISTENERS) == set(ORDER)
     for name in ORDER:
         kind = LISTENERS[name]
         if kind.__module__.startswith("subclass_aot.subjects"):
-            assert not (kind.effects or kind.operators or kind.is_of_every_program or kind.is_shared)
+            effects = [effect for effect, names in _BY_EFFECT.items() if name in names]
+            assert set(kind.effects) == set(effects) and not (kind.operators or kind.is_of_every_program)
