@@ -32,7 +32,7 @@ class Listeners:
 
     Args:
         looks: The values of the call that is traced, if they may be read.
-        forked: Those of the recorder that this one's recorder is a fork of.
+        in_common: By name, the listeners that a recorder and its forks have in common, as they began.
 
     Attributes:
         plans: What to do at a call of an operator, by its id; it is emptied when another listener begins.
@@ -57,9 +57,9 @@ class Listeners:
     annotations: Annotations
     arrays: Arrays
 
-    def __init__(self, looks: Looks | None = None, forked: Listeners | None = None) -> None:
+    def __init__(self, looks: Looks | None = None, in_common: dict[str, GraphListener] | None = None) -> None:
         self.looks = looks
-        self._forked = forked
+        self._in_common: dict[str, GraphListener] = {} if in_common is None else in_common
         self.plans: dict[int, Any] = {}
         self.of_wrappers: dict[int, list[Callable[..., Any]]] = {}
         for name, kind in _OF_EVERY_PROGRAM.items():
@@ -70,8 +70,7 @@ class Listeners:
         if name not in ORDER:
             raise AttributeError(name)
         kind = LISTENERS[name]
-        in_common = self._forked if kind.is_shared else None
-        listener = kind() if in_common is None else getattr(in_common, name).fork()
+        listener = self._in_common.setdefault(name, kind()).fork() if kind.is_shared else kind()
         setattr(self, name, listener)
         self.plans.clear()
         self.of_wrappers.clear()
@@ -79,13 +78,11 @@ class Listeners:
 
     def __contains__(self, name: str) -> bool:
         """Returns whether a listener has begun; one that forks have in common may have begun in the other."""
-        if name in vars(self):
-            return True
-        return self._forked is not None and name in self._forked and LISTENERS[name].is_shared
+        return name in vars(self) or name in self._in_common
 
     def fork(self) -> Listeners:
         """Returns those of a fork of the recorder."""
-        fork = Listeners(self.looks, self)
+        fork = Listeners(self.looks, self._in_common)
         for name in ORDER:
             if name in self:
                 setattr(fork, name, getattr(self, name).fork())
@@ -105,7 +102,10 @@ class Listeners:
         return [_own(wanted, name) for name in names]
 
     def _begun(self) -> list[GraphListener]:
-        return [getattr(self, name) for name in ORDER if name in self]
+        for name in self._in_common:
+            getattr(self, name)
+        there = vars(self)
+        return [there[name] for name in ORDER if name in there]
 
 
 ORDER = (
