@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import os
 
 os.environ.setdefault("SUBCLASS_AOT_REPLAY", "check")  # each replay is compared with what the class makes
@@ -103,6 +104,13 @@ def small_heap() -> Iterator[None]:
     gc.freeze()
     yield
     gc.unfreeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _small_heap_for_collections(request: pytest.FixtureRequest) -> None:
+    """A module of which tests collect garbage has a small heap, unless they search for objects of their module."""
+    if "gc.collect(" in inspect.getsource(request.module) and not getattr(request.module, "WHOLE_HEAP", False):
+        request.getfixturevalue("small_heap")
 
 
 @pytest.fixture

@@ -21,8 +21,6 @@ from subclass_aot.base import hooks
 from subclass_aot.meta import Listener, MetaTensor, Operation, Storage, infer, register_meta, served
 from subclass_aot.meta.served import effects_for_kernel, hits, served_in_python
 
-pytestmark = pytest.mark.usefixtures("small_heap")
-
 aten = torch.ops.aten
 Program = Callable[[], Any]
 native = pytest.mark.skipif(hooks.leaves is None, reason="the accelerator is optional: without it there is only Python")

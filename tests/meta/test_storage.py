@@ -20,8 +20,6 @@ from subclass_aot import MetaTensor
 from subclass_aot.errors import DataDependentError, MutationError
 from subclass_aot.meta import Listener, Storage
 
-pytestmark = pytest.mark.usefixtures("small_heap")
-
 Program = Callable[[Any, Any], Any]
 
 

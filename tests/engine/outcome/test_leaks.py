@@ -20,6 +20,9 @@ from subclass_aot import Int8Weight, MetaTensor, TwoTensor, aot_compile, trace_j
 from subclass_aot.engine.outcome import leaks
 from subclass_aot.errors import TraceError
 
+WHOLE_HEAP = True
+"""See `small_heap`: the library finds functions and holders of this module among all objects."""
+
 
 class Store:
     saved: Any = None
