@@ -16,7 +16,9 @@ promises.update(
         "holder _contextvars.ContextVar": "subclass_aot.subjects.context_variables",
         "holder _thread._local": "subclass_aot.subjects.thread_locals",
         "listener assigned_data": "subclass_aot.subjects.assigned_data",
-        "listener data_dependent": "subclass_aot.subjects.value_reads",
+        **dict.fromkeys(
+            ("compiled_in_parts", "listener data_dependent", "put_checks"), "subclass_aot.subjects.value_reads"
+        ),
         "listener own_generators": "subclass_aot.subjects.own_generators",
         "listener lost_gradients": "subclass_aot.subjects.lost_gradients",
         "numbers.attempt": _NUMBERS,

@@ -25,7 +25,7 @@ from subclass_aot.engine.runtime import (
     PartitionFn,
     UnexpectedTangents,
     backward_inputs,
-    compiled_with_checks,
+    compiled_forward,
     second_derivatives,
     split,
 )
@@ -158,7 +158,7 @@ def compile_split(
     log_graph("inference" if graphs.backward is None else "forward", graphs.forward, name)
     backend = options.of_forward(graphs)
     with _told(backend, graphs.forward, name, "forward"):
-        forward = compiled_with_checks(backend, graphs.forward)
+        forward = compiled_forward(backend, graphs.forward)
     compiled = CompiledGraphs(graphs, forward, double_backward=double_backward)
     if graphs.backward is None:
         return compiled
@@ -204,7 +204,7 @@ def artifacts_of(
     def compile(backend: Backend) -> None:
         for signature, graphs in compiled_for:
             if options.of_forward(graphs) is backend:
-                compiled_with_checks(backend, graphs.forward)
+                compiled_forward(backend, graphs.forward)
             parts = [graphs.of_part(signature, i) for i in range(len(signature.parts))] or [graphs]
             for part in parts if options.backward is backend else ():
                 if part.backward is not None:

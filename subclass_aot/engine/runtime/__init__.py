@@ -12,5 +12,5 @@ from subclass_aot.engine.runtime.lazy import LazyFunction as LazyFunction
 from subclass_aot.engine.runtime.structure import Structure as Structure
 from subclass_aot.engine.runtime.unexpected_tangents import UnexpectedTangents as UnexpectedTangents
 from subclass_aot.engine.runtime.value_checks import OtherValue as OtherValue
-from subclass_aot.engine.runtime.value_checks import compiled_with_checks as compiled_with_checks
+from subclass_aot.engine.runtime.value_checks import compiled_forward as compiled_forward
 from subclass_aot.engine.runtime.value_history import ValueHistory as ValueHistory
