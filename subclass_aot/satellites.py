@@ -48,5 +48,7 @@ promises.update(
     }
 )
 
+if os.environ.get("SUBCLASS_AOT_CHECK") == "1":
+    import subclass_aot.testing.invariants  # noqa: F401  # which checks each compilation
 if os.environ.get("SUBCLASS_AOT_PROGRESS") == "1":
     import subclass_aot.testing.progress  # noqa: F401  # who shows what is compiled

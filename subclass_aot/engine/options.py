@@ -30,6 +30,7 @@ from subclass_aot.engine.runtime import (
     split,
 )
 from subclass_aot.engine.signature import JointSignature
+from subclass_aot.engine.stages import checked_by
 from subclass_aot.engine.trace import JointTrace
 from subclass_aot.errors import SubclassAotError
 
@@ -128,6 +129,8 @@ def compile_graphs(
     """
     graphs, doubly = split(trace, options.partition_fn, options.backward.fuses), None
     log_graph("joint", trace.graph_module, name)
+    for check in checked_by:
+        check(name, trace, graphs)
     if call is not None and compile_alike is not None and options.double_backward and graphs.backward is not None:
         repeats_draws = options.forward.one_by_one
         doubly = second_derivatives.again(trace.signature, graphs, RecordedCall.of(*call), compile_alike, repeats_draws)

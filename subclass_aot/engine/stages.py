@@ -23,6 +23,9 @@ _HEADINGS = {
 
 _texts: dict[str, str] | None = None
 
+checked_by: list[Callable[[str, Any, Any], None]] = []
+"""Called with the name of a function, its `JointTrace` and its `Graphs`, before these are compiled."""
+
 
 @dataclass(frozen=True)
 class Stages:

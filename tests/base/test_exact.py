@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from subclass_aot.base import exact, hooks
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class Number(int):

@@ -112,7 +112,7 @@ def test_in_another_process(tmp_path: Path) -> None:
     names = ["training", "a quantized weight"]
     for name in names:
         precompiled(name).save_compiled_function(str(tmp_path / name))
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     path = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, "-W", "ignore", "-c", IN_ANOTHER_PROCESS, *[str(tmp_path / name) for name in names]]
     done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, cwd=root, capture_output=True, text=True)

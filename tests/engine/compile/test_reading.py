@@ -28,7 +28,7 @@ OTHER_ERRORS = {
 
 def test_programs_end_as_in_eager_or_with_an_error_that_names_what_is_read() -> None:
     script = Path(__file__).with_name("reading_programs.py")
-    path = os.pathsep.join([str(script.parents[2]), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([str(script.parents[3]), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, str(script)]
     done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr

@@ -19,7 +19,7 @@ from subclass_aot.engine.options import Options
 from subclass_aot.files.compiled import read_file
 from subclass_aot.testing.inspection import describe_file
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.mark.parametrize("sizes", ["static", pytest.param("dynamic", marks=pytest.mark.long)])

@@ -17,7 +17,7 @@ from subclass_aot.files.compiled import file as files
 from subclass_aot.files.compiled.container import pack, unpack
 from tests.files.compiled.programs import PROGRAMS, Gray
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def written(path: Path, name: str = "int8 weight", **options: Any) -> tuple[Any, ...]:

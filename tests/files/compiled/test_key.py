@@ -39,7 +39,7 @@ def _linear(**changed: Any) -> nn.Linear:
     return layer
 
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 X = torch.ones(3)
 LONG = "a" * 200
 CALLS: list[tuple[Callable[[], tuple[Any, ...]], Callable[[], tuple[Any, ...]]]] = [

@@ -17,7 +17,7 @@ import subclass_aot as sa
 from subclass_aot.errors import CompiledFileError
 from tests.files.compiled.programs import PROGRAMS
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:

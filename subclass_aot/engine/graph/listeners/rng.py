@@ -218,7 +218,7 @@ class RandomNumbers(GraphListener):
     def go_on_from(self, recorder: Tape, state: torch.Tensor) -> None:
         """Has draws go on from a traced state. The generator cannot have one, so another takes its place."""
         self._go_on_elsewhere(live=self._live)
-        recorder.listeners.own_generators.states[self._at] = state
+        self._note(recorder, self._at, state)
 
     def _go_on_elsewhere(self, live: bytes | None = None) -> None:
         """Gives the generator a state that no seed has, and no draw before.
@@ -252,11 +252,11 @@ class RandomNumbers(GraphListener):
             return now
         with _torch.dispatch.disable_current_modes():
             if _torch.generator.state_bytes(_torch.generator.state_of_seed(torch.initial_seed())) == now:
-                states[now] = recorder.lift(state)
+                self._note(recorder, now, recorder.lift(state))
                 return now
         if _torch.generator.is_later_state(now, self._at):  # another thread has drawn
             if self._at in states:
-                states[now] = states[self._at]
+                self._note(recorder, now, states[self._at])
             elif self._at == self._live:
                 self._live = now
             return now
@@ -300,12 +300,19 @@ class RandomNumbers(GraphListener):
     def _go_on(self, recorder: Tape, state: Any) -> None:
         """Advances the generator by a draw from a state, to a state whose traced tensor is `state`."""
         self._at = _advanced()
-        _states(recorder)[self._at] = state
+        self._note(recorder, self._at, state)
+
+    @staticmethod
+    def _note(recorder: Tape, at: bytes, state: object) -> None:
+        """Notes what stands for a state in the graph."""
+        recorder.listeners.own_generators.states[at] = state
 
 
-def _states(recorder: Tape) -> dict[bytes, Any]:
-    """Returns what stands for states in the graph."""
-    found: dict[bytes, Any] = recorder.listeners.own_generators.states
+def _states(recorder: Tape) -> Mapping[bytes, Any]:
+    """Returns what stands for states in the graph. Where nobody has asked for one, there are none."""
+    found: Mapping[bytes, Any] = {}
+    if "own_generators" in recorder.listeners:
+        found = recorder.listeners.own_generators.states
     return found
 
 
