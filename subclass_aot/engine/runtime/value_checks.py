@@ -65,7 +65,7 @@ def compiled_forward(backend: Backend, graph: fx.GraphModule) -> BoxedFunction:
 
 def is_in_parts(graph: fx.GraphModule) -> bool:
     """Returns whether compilers get a graph in parts."""
-    return any(is_check(node) or is_alone(node) for node in graph.graph.nodes)
+    return any("is_check" in node.meta or node.target in _ALONE for node in graph.graph.nodes)
 
 
 def is_check(node: fx.Node) -> bool:
