@@ -1,8 +1,11 @@
 """Tensors without data: specs, shape inference, `MetaTensor`, and the stream of operators on leaves."""
 
+import importlib
 import sys
 import types
+from typing import Any
 
+import subclass_aot.base.later
 import subclass_aot.base.tricks
 import subclass_aot.meta.rules.convolution
 import subclass_aot.meta.rules.layout
@@ -29,6 +32,16 @@ from subclass_aot.meta.tensor import new_leaf as new_leaf
 from subclass_aot.meta.unbacked import unbacked_rule as unbacked_rule
 
 __all__ = ["Listener", "MetaTensor", "Operation", "Spec", "Storage", "register_meta"]
+
+
+_OF_RUNS_WITHOUT_DATA = {"meta", "missing_meta", "to_meta"}
+"""Names of version 0.1 that are above this layer now."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _OF_RUNS_WITHOUT_DATA:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(subclass_aot.base.later.promises["run_without_data"]), name)
 
 
 class _Room(types.ModuleType):

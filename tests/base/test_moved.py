@@ -47,6 +47,16 @@ def test_a_module_that_never_was(name: str) -> None:
         importlib.import_module(name)
 
 
+def test_names_that_a_room_had() -> None:
+    from subclass_aot.meta import meta, missing_meta, to_meta
+
+    assert (to_meta, missing_meta) == (sa.to_meta, sa.missing_meta) and sa.meta.to_meta is to_meta
+    with meta():
+        assert type(torch.ones(2)) is sa.MetaTensor
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        sa.meta.nothing  # noqa: B018  # type: ignore[attr-defined]
+
+
 def test_names_of_others_are_left_alone() -> None:
     assert name_now("torch.export") is None and name_now("subclass_aot") is None
     assert name_now("subclass_aot.tensors.int8_weight") is None
