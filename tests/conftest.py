@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import inspect
 import os
 import sys
 
@@ -114,20 +113,19 @@ def _invariants(request: pytest.FixtureRequest) -> Iterator[None]:
     stages.checked_by.remove(invariants.check)
 
 
-@pytest.fixture(scope="module")
-def small_heap() -> Iterator[None]:
-    """Python's collector leaves alone what other tests have left: each collection, and each list of all, is short."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
 @pytest.fixture(scope="module", autouse=True)
-def _small_heap_for_collections(request: pytest.FixtureRequest) -> None:
-    """A module of which tests collect garbage has a small heap, unless they search for objects of their module."""
-    if "gc.collect(" in inspect.getsource(request.module) and not getattr(request.module, "WHOLE_HEAP", False):
-        request.getfixturevalue("small_heap")
+def _small_heap(request: pytest.FixtureRequest) -> None:
+    """Python's collector leaves alone what modules before have left: each collection, and each list of all, is short.
+
+    Else a test takes several times as long at the end as at the beginning. A module in which the library searches for
+    objects of the module itself has `WHOLE_HEAP`, and so has every sixteenth, since users' programs have it.
+    """
+    name = str(getattr(request.module, "__name__", ""))
+    if getattr(request.module, "WHOLE_HEAP", False) or crc32(name.encode()) % 16 == 0:
+        gc.unfreeze()
+    else:
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture

@@ -50,11 +50,10 @@ def forget_in_caches(tensors: Iterable[object]) -> bool:
         tensors: The traced tensors.
 
     Returns:
-        Whether there was one. Python lists all objects for it, which takes milliseconds.
+        Whether there was one. Python looks through all objects for it, which takes tens of milliseconds.
     """
     wanted = set(map(id, tensors))
-    caches = [x for x in gc.get_objects() if type(x) is _CACHE] if wanted else []
-    filled = [x for x in caches if x.cache_info().currsize and _is_of_a_program(x)]
+    filled = [x for x in _all_caches() if x.cache_info().currsize and _is_of_a_program(x)] if wanted else []
     holders = [cache for cache in filled if _holds(cache, lambda x: id(x) in wanted)]
     for cache in holders:
         cache.cache_clear()
@@ -90,8 +89,13 @@ def _caches() -> list[Any]:
     global _modules
     if _modules != len(sys.modules):
         _modules = len(sys.modules)
-        _known.update(x for x in gc.get_objects() if type(x) is _CACHE and _is_of_a_program(x))
+        _known.update(filter(_is_of_a_program, _all_caches()))
     return list(_known)
+
+
+def _all_caches() -> list[Any]:
+    """Returns all caches of `functools`. Each refers to its class, by which Python finds them."""
+    return [x for x in gc.get_referrers(_CACHE) if type(x) is _CACHE]
 
 
 def _is_of_a_program(cache: object) -> bool:

@@ -15,7 +15,11 @@ from torch.testing._internal.two_tensor import TwoTensor
 
 import subclass_aot as sa
 from subclass_aot import aot_compile
+from subclass_aot.base import lru_caches
 from subclass_aot.base.lru_caches import forget_in_caches
+
+WHOLE_HEAP = True
+"""The library finds caches of this module among all objects."""
 
 
 @functools.cache
@@ -112,6 +116,13 @@ def test_other_holders_are_left_alone() -> None:
     assert not forget_in_caches([tensor]) and not forget_in_caches([])
     held = by_tensor(tensor)
     assert forget_in_caches([held]) and by_tensor.cache_info().currsize == 0
+
+
+def test_all_caches_are_found() -> None:
+    """Among them those that a class and a function have just made."""
+    made = [functools.cache(lambda: 1), functools.lru_cache(3)(lambda: 2)]
+    found = set(map(id, lru_caches._all_caches()))
+    assert {*map(id, CACHES), *map(id, made)} <= found
 
 
 @functools.cache

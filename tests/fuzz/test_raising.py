@@ -11,8 +11,6 @@ from hypothesis import HealthCheck, given, settings
 from tests.fuzz.raising import DOES, RAISES, WHEN, check_raising, raises
 from tests.fuzz.state import Call, DrawnState
 
-pytestmark = pytest.mark.usefixtures("small_heap")
-
 
 @settings(max_examples=20, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 @given(raises())

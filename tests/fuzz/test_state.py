@@ -11,8 +11,6 @@ from hypothesis import HealthCheck, given, settings
 from subclass_aot.errors import TraceError
 from tests.fuzz.state import KEPT, OF_CLASSES, READS, WRITES, Call, DrawnState, check_state, states
 
-pytestmark = pytest.mark.usefixtures("small_heap")
-
 
 @settings(max_examples=30, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 @given(states())

@@ -21,7 +21,7 @@ from subclass_aot.engine.outcome import leaks
 from subclass_aot.errors import TraceError
 
 WHOLE_HEAP = True
-"""See `small_heap`: the library finds functions and holders of this module among all objects."""
+"""The library finds functions and holders of this module among all objects."""
 
 
 class Store:

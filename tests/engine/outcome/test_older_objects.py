@@ -12,6 +12,9 @@ import torch
 from subclass_aot import aot_compile
 from subclass_aot.engine.outcome import OlderObjects, older_objects
 
+WHOLE_HEAP = True
+"""Whether the collector is asked is what is tested."""
+
 
 @pytest.mark.parametrize("frozen", [False, True])
 def test_what_is_older_than_a_block(frozen: bool) -> None:

@@ -17,7 +17,7 @@ from subclass_aot.subjects.numbers import calls as number_calls
 from subclass_aot.testing import difference
 
 WHOLE_HEAP = True
-"""See `small_heap`: the library finds functions and holders of this module among all objects."""
+"""The library finds functions and holders of this module among all objects."""
 
 
 def inside(x: torch.Tensor) -> Any:
