@@ -11,6 +11,9 @@ import torch
 
 from subclass_aot import aot_compile
 
+WHOLE_HEAP = True
+"""The library finds functions of this module among all objects."""
+
 
 def caught(function: Callable[[], Any]) -> Any:
     try:
