@@ -17,18 +17,18 @@ PYTEST := $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 8 --dist
 NO_HANG := -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true
 # With the accelerator from the start of the process runs what is skipped without it, and of all other files a sixteenth;
 # `make test-native` runs all files so.
-NEED_IT   = $(shell grep -rlE 'kernels[.]INSTALLED|hooks[.]leaves is None|_native[.]accelerator' tests --include='test_*.py')
+NEED_IT   = $(shell grep -rlE 'kernels[.]INSTALLED|hooks[.]leaves is None|native[.]accelerator|native import accelerated' tests --include='test_*.py')
 SIXTEENTH = $(shell find tests -name 'test_*.py' -not -path '*/more/*' -not -path '*/fuzz/*' | LC_ALL=C sort | awk 'NR % 16 == 5')
-NATIVELY  = $(sort $(wildcard tests/*/test_kernels*.py) $(NEED_IT) $(SIXTEENTH))
+NATIVELY  = $(sort $(shell find tests -name 'test_kernels*.py') $(NEED_IT) $(SIXTEENTH))
 # What is about threads and processes runs where torch has several threads, too; elsewhere it has one.
-THREADED := tests/test_fork.py tests/test_import.py tests/engine/tables/test_of_thread.py $(wildcard tests/*/test_*threads*.py)
+THREADED := tests/test_fork.py tests/test_import.py tests/engine/tables/test_of_thread.py tests/subjects/other_threads $(shell find tests -name 'test_*threads*.py')
 
 .PHONY: FORCE help test test-native test-all test-smoke test-device test-torches fuzz demo bench bench-limit bench-kernels bench-steps bench-doors bench-growth bench-sizes bench-memory bench-cost bench-hardware bench-quantized bench-inductor plots docs lint dist clean
 
 help:  ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
-test: $(VENV)/.test  ## Run the tests and the doctests, a file at a time on each core (8 to 16 minutes on 2 cores, by the machine); of many cases a sixteenth
+test: $(VENV)/.test  ## Run the tests and the doctests, a file at a time on each core (7 to 12 minutes on 2 cores, by the machine); of many cases a sixteenth
 	SUBCLASS_AOT_NATIVE=exact OMP_NUM_THREADS=1 $(PYTEST) $(NO_HANG)
 	if $(BIN)/python -m subclass_aot build-native; then SUBCLASS_AOT_NATIVE=1 OMP_NUM_THREADS=1 $(PYTEST) $(NO_HANG) $(NATIVELY); fi
 
