@@ -8,9 +8,6 @@ import torch
 from subclass_aot.engine.trace import numbers
 from subclass_aot.subjects.numbers import around
 
-WHOLE_HEAP = True
-"""The library finds functions of this module among all objects."""
-
 
 def test_the_places_of_the_engine_are_filled() -> None:
     assert numbers.attempt._function is around.around_attempt and numbers.program._function is around.around_program

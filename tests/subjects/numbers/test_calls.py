@@ -86,6 +86,38 @@ def test_one_compilation_for_all_sizes(name: str, dynamic: bool | None) -> None:
     assert len(compiled.recompiles) == (0 if dynamic else 1)
 
 
+class Halves:
+    def of(self, x: torch.Tensor) -> torch.Tensor:
+        return x[: int(x.shape[0] * 0.5)]
+
+    @staticmethod
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return x.repeat(int(x.shape[0] / 0.5))
+
+
+FROZEN: dict[str, Callable[[torch.Tensor], Any]] = {
+    "of the module": in_a_block,
+    "in a dict": PROGRAMS["a third"],
+    "a method": Halves().of,
+    "a static method": Halves.twice,
+}
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("name", FROZEN)
+def test_functions_that_the_collector_leaves_alone(name: str) -> None:
+    """As in a server that forks: `gc.freeze`."""
+    gc.collect()
+    gc.freeze()
+    try:
+        compiled = aot_compile(FROZEN[name], dynamic=True)
+        for n in (14, 15, 22, 41):
+            assert same(compiled(torch.ones(n)), FROZEN[name](torch.ones(n)))
+        assert not compiled.recompiles
+    finally:
+        gc.unfreeze()
+
+
 @pytest.mark.parametrize("factor", [math.inf, math.nan])
 def test_what_has_no_whole_part_is_an_error(factor: float) -> None:
     compiled = aot_compile(lambda x: x * int(x.shape[0] * factor), dynamic=True)

@@ -12,9 +12,6 @@ import torch
 
 from subclass_aot import aot_compile
 
-WHOLE_HEAP = True
-"""The library finds functions of this module among all objects."""
-
 
 def by_match(n: object) -> int:
     match n:

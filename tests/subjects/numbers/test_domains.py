@@ -11,9 +11,6 @@ import torch
 
 from subclass_aot import aot_compile
 
-WHOLE_HEAP = True
-"""The library finds functions of this module among all objects."""
-
 
 def caught(function: Callable[[], Any]) -> Any:
     try:

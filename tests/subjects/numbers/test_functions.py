@@ -13,9 +13,6 @@ from subclass_aot import aot_compile, trace_joint
 from subclass_aot.subjects.numbers.functions import functions_take_symbols
 from subclass_aot.testing import difference
 
-WHOLE_HEAP = True
-"""The library finds functions of this module among all objects."""
-
 BEFORE = dict(vars(math))
 
 PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {

@@ -19,9 +19,6 @@ import torch
 
 from subclass_aot import aot_compile, trace_joint
 
-WHOLE_HEAP = True
-"""The library finds functions of this module among all objects."""
-
 
 class Color(enum.IntEnum):
     RED = 4

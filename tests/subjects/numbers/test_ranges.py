@@ -10,9 +10,6 @@ import torch
 
 from subclass_aot import aot_compile
 
-WHOLE_HEAP = True
-"""The library finds functions of this module among all objects."""
-
 STEPS: dict[str, Callable[[int], Any]] = {
     "to it": lambda n: [i for i in range(0, n, 8)],  # noqa: C416
     "to it, and further": lambda n: [i * 2 for i in range(2, n + 5, 7)],

@@ -17,9 +17,6 @@ from subclass_aot import aot_compile, mark_dynamic, trace_joint
 from subclass_aot.meta.spec import _interned
 from subclass_aot.subjects.numbers.text import numbers_are_written_out
 
-WHOLE_HEAP = True
-"""The library finds functions of this module among all objects."""
-
 NAMES = {4: "four", 5: "five"}
 
 
