@@ -17,6 +17,8 @@ from typing import Any
 
 import torch
 
+from subclass_aot.base.left_alone import left_alone
+
 _CACHE = functools._lru_cache_wrapper
 _OF_OTHERS = sys.stdlib_module_names | {"torch", "sympy", "mpmath", "optree", "subclass_aot"}
 """Packages whose caches hold no tensors, which are most of all caches."""
@@ -95,7 +97,8 @@ def _caches() -> list[Any]:
 
 def _all_caches() -> list[Any]:
     """Returns all caches of `functools`. Each refers to its class, by which Python finds them."""
-    return [x for x in gc.get_referrers(_CACHE) if type(x) is _CACHE]
+    found = [x for x in gc.get_referrers(_CACHE) if type(x) is _CACHE]
+    return [*{id(x): x for x in (*found, *left_alone(_CACHE))}.values()]
 
 
 def _is_of_a_program(cache: object) -> bool:

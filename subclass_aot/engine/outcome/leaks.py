@@ -107,9 +107,13 @@ class Holders:
         held: The tensors.
         own: What holds some of them, and is this library's.
         kept: Values that the user gets at each call.
+
+    Attributes:
+        held: The tensors.
     """
 
     def __init__(self, held: list[torch.Tensor], own: list[Any], kept: Sequence[Any]) -> None:
+        self.held = held
         self._own = own  # alive as long as their ids are in use
         self._reachable = _running_frames()
         self._reachable.update((id(value), f"in {type(value).__name__}, which is returned") for value in kept)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import builtins
 import gc
+import itertools
 import sys
 import weakref
 from collections.abc import Callable, Iterator
@@ -31,8 +32,8 @@ import torch
 
 from subclass_aot.base import _torch
 from subclass_aot.base.bytecode import calls_of, number_of_arguments, with_calls_of_others
+from subclass_aot.base.left_alone import left_alone
 from subclass_aot.base.put_back import PutBack, attributes_put_back
-from subclass_aot.base.shown_type import modules_of_programs
 from subclass_aot.base.tricks import is_on
 from subclass_aot.subjects.numbers.ranges import numbers_in_range
 from subclass_aot.subjects.numbers.text import is_of_program
@@ -155,7 +156,8 @@ def _note_functions(codes: dict[int, CodeType]) -> None:
     if not codes:
         return
     files, found = {code.co_filename for code in codes.values()}, set()
-    for each in _functions():
+    listed = (each for each in gc.get_objects() if type(each) is FunctionType)
+    for each in itertools.chain(listed, left_alone(FunctionType)):
         if each.__code__.co_filename in files and each not in _calling:
             inside = codes.keys() & set(map(id, _codes_in(each.__code__)))
             if inside:
@@ -163,27 +165,6 @@ def _note_functions(codes: dict[int, CodeType]) -> None:
                 found |= inside
     _in_vain.update({key: code for key, code in codes.items() if key not in found})
     codes.clear()  # a signal may come, and this be called again
-
-
-def _functions() -> Iterator[FunctionType]:
-    """Yields the functions that there are.
-
-    A server that forks has the collector leave objects alone (`gc.freeze`), which are then in no list of it. Functions
-    among these are found from modules of programs: in their globals, in classes, and in containers there.
-    """
-    yield from (each for each in gc.get_objects() if type(each) is FunctionType)
-    seen: set[int] = set()
-    level: list[Any] = modules_of_programs() if gc.get_freeze_count() else []
-    for _ in range(_DEPTH):
-        inside = [x for x in gc.get_referents(*level) if id(x) not in seen] if level else []
-        seen.update(map(id, inside))
-        yield from (each for each in inside if type(each) is FunctionType)
-        level = [x for x in inside if isinstance(x, _HOLDERS)]
-
-
-_DEPTH = 4
-"""The globals of a module, a dict of classes in them, and the dict of a class."""
-_HOLDERS = (dict, list, tuple, set, type, staticmethod, classmethod, property)
 
 
 def _codes_in(code: CodeType) -> Iterator[CodeType]:
