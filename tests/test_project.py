@@ -149,9 +149,8 @@ def _retired() -> set[str]:
     return {" ".join(word.split()) for word in listed.split(",")}
 
 
-@functools.cache
-def _tokens(path: Path) -> list[tokenize.TokenInfo]:
-    return list(tokenize.generate_tokens(io.StringIO(path.read_text()).readline))
+def _tokens(path: Path) -> Iterator[tokenize.TokenInfo]:
+    return tokenize.generate_tokens(io.StringIO(path.read_text()).readline)
 
 
 def _prose(path: Path) -> str:

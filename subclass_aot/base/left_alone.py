@@ -7,7 +7,7 @@ lead to: by their globals, classes, and containers there.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from subclass_aot.base.shown_type import modules_of_programs
@@ -23,8 +23,19 @@ def left_alone(kind: type) -> Iterator[Any]:
     Args:
         kind: The class.
     """
+    if gc.get_freeze_count():
+        yield from reached(modules_of_programs(), kind)
+
+
+def reached(modules: Sequence[dict[str, Any]], kind: type) -> Iterator[Any]:
+    """Yields objects of exactly a class that modules lead to.
+
+    Args:
+        modules: Their globals.
+        kind: The class.
+    """
     seen: set[int] = set()
-    level: list[Any] = modules_of_programs() if gc.get_freeze_count() else []
+    level: list[Any] = [*modules]
     for _ in range(_DEPTH):
         inside = [x for x in gc.get_referents(*level) if id(x) not in seen] if level else []
         seen.update(map(id, inside))

@@ -17,7 +17,8 @@ from typing import Any
 
 import torch
 
-from subclass_aot.base.left_alone import left_alone
+from subclass_aot.base.left_alone import reached
+from subclass_aot.base.shown_type import modules_of_programs
 
 _CACHE = functools._lru_cache_wrapper
 _OF_OTHERS = sys.stdlib_module_names | {"torch", "sympy", "mpmath", "optree", "subclass_aot"}
@@ -54,12 +55,37 @@ def forget_in_caches(tensors: Iterable[object]) -> bool:
     Returns:
         Whether there was one. Python looks through all objects for it, which takes tens of milliseconds.
     """
+    tensors = list(tensors)
     wanted = set(map(id, tensors))
-    filled = [x for x in _all_caches() if x.cache_info().currsize and _is_of_a_program(x)] if wanted else []
-    holders = [cache for cache in filled if _holds(cache, lambda x: id(x) in wanted)]
-    for cache in holders:
-        cache.cache_clear()
-    return bool(holders)
+    found, large = False, False
+    for cache in _all_caches() if wanted else ():
+        if cache.cache_info().currsize and _is_of_a_program(cache):
+            holds = _holds(cache, lambda x: id(x) in wanted, _MOST)
+            large |= holds is None
+            if holds:
+                cache.cache_clear()
+                found = True
+    return _forget_by_referrers(tensors) or found if large else found
+
+
+_MOST = 50_000
+"""With more objects in a cache, the way from the tensors to their holders is shorter."""
+
+
+def _forget_by_referrers(level: list[Any]) -> bool:
+    """Clears the caches that hold tensors, found from these through containers. Returns whether there was one."""
+    found, seen = False, {id(level)}
+    for _ in range(_DEPTH):
+        above: list[Any] = []
+        for holder in gc.get_referrers(*level) if level else ():
+            if clear_if_cache(holder):
+                found = True
+            elif isinstance(holder, _CONTAINERS) and id(holder) not in seen and holder is not above:
+                seen.add(id(holder))
+                above.append(holder)
+        level = above
+        seen.add(id(level))
+    return found
 
 
 @contextmanager
@@ -96,9 +122,23 @@ def _caches() -> list[Any]:
 
 
 def _all_caches() -> list[Any]:
-    """Returns all caches of `functools`. Each refers to its class, by which Python finds them."""
+    """Returns all caches of `functools`. Each refers to its class, by which Python finds them.
+
+    Those that the collector leaves alone are searched for once in each module, since that takes as long as all else.
+    """
+    global _count
+    if _count != len(sys.modules) and (_searched or gc.get_freeze_count()):
+        _count = len(sys.modules)
+        new = {str(names.get("__name__")): names for names in modules_of_programs()}
+        _left_alone.update(reached([names for name, names in new.items() if name not in _searched], _CACHE))
+        _searched.update(new)
     found = [x for x in gc.get_referrers(_CACHE) if type(x) is _CACHE]
-    return [*{id(x): x for x in (*found, *left_alone(_CACHE))}.values()]
+    return [*{id(x): x for x in (*found, *_left_alone)}.values()]
+
+
+_left_alone: weakref.WeakSet[Any] = weakref.WeakSet()
+_searched: set[str] = set()  # modules
+_count = 0  # how many modules there were then
 
 
 def _is_of_a_program(cache: object) -> bool:
@@ -106,11 +146,13 @@ def _is_of_a_program(cache: object) -> bool:
     return not isinstance(module, str) or module.partition(".")[0] not in _OF_OTHERS
 
 
-def _holds(cache: object, is_wanted: Callable[[object], bool]) -> bool:
-    """Returns whether a tensor of some is in a cache, itself or in containers."""
+def _holds(cache: object, is_wanted: Callable[[object], bool], most: int = sys.maxsize) -> bool | None:
+    """Returns whether a tensor of some is in a cache, itself or in containers; None if more than `most` objects are."""
     level = [cache]
     for _ in range(_DEPTH):
         level = gc.get_referents(*level)
+        if len(level) > most:
+            return None
         if any(map(is_wanted, level)):
             return True
         level = [x for x in level if isinstance(x, _CONTAINERS)]

@@ -118,6 +118,18 @@ def test_other_holders_are_left_alone() -> None:
     assert forget_in_caches([held]) and by_tensor.cache_info().currsize == 0
 
 
+@pytest.mark.every_case
+@pytest.mark.parametrize("size", [3, 60_000])
+def test_a_large_cache(size: int) -> None:
+    """What is in it is not looked through: holders are found from the tensors."""
+    cache: Any = functools.cache(lambda n: [[i] for i in range(n)])
+    holding: Any = functools.cache(lambda n: (list(range(size)), torch.ones(n)))
+    cache(size)
+    tensor = holding(2)[1]
+    assert forget_in_caches([tensor]) and holding.cache_info().currsize == 0
+    assert cache.cache_info().currsize == 1
+
+
 def test_all_caches_are_found() -> None:
     """Among them those that a class and a function have just made."""
     made = [functools.cache(lambda: 1), functools.lru_cache(3)(lambda: 2)]

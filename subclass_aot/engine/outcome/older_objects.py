@@ -18,9 +18,12 @@ class OlderObjects(PutBack):
     Python's collector leaves them alone until the end of the block (`gc.freeze`), and so lists those alone that are
     new. A list of all would cost more the more the program has. Where the user told it so already, that lists what is
     newer than that, and the collector is not asked again: it counts what it leaves alone one by one.
+
+    Attributes:
+        users_are_left_alone: Whether the user has told the collector so.
     """
 
-    _users_are_left_alone = False
+    users_are_left_alone = False
 
     def __init__(self) -> None:
         self._leaves_alone = False
@@ -29,15 +32,15 @@ class OlderObjects(PutBack):
 
     def __enter__(self) -> Self:
         super().__enter__()
-        if not self._users_are_left_alone and gc.get_freeze_count():
-            OlderObjects._users_are_left_alone = True
-        self._leaves_alone = not self._users_are_left_alone and is_on("gc.freeze")
+        if not self.users_are_left_alone and gc.get_freeze_count():
+            OlderObjects.users_are_left_alone = True
+        self._leaves_alone = not self.users_are_left_alone and is_on("gc.freeze")
         if self._leaves_alone:
             gc.freeze()
         else:  # kept alive, since a new one might get the id of one that is gone
             self._before = gc.get_objects()
             if len(self._before) > _MANY and not gc.get_freeze_count():  # which counts nothing, and is fast
-                OlderObjects._users_are_left_alone = False
+                OlderObjects.users_are_left_alone = False
         return self
 
     def put_back(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import gc
 import sys
 import threading
 import weakref
@@ -129,7 +128,7 @@ def trace_once(
         holders = find_holders([*recorder.made, *given], own, forward.outcome.literals)
     if holders is not None:
         holders.follow()
-        if gc.get_freeze_count():  # what the collector leaves alone is no referrer that it finds
+        if older.users_are_left_alone:  # what the collector leaves alone is no referrer that it finds
             forget_in_caches(holders.held)
     recorder.made.clear()
     if backward.tangents is None:

@@ -36,7 +36,7 @@ def test_the_collector_is_asked_again_once_all_is_new(monkeypatch: pytest.Monkey
     asked: list[int] = []
     count = gc.get_freeze_count
     monkeypatch.setattr(gc, "get_freeze_count", lambda: asked.append(1) or count())
-    monkeypatch.setattr(older_objects.OlderObjects, "_users_are_left_alone", False)
+    monkeypatch.setattr(older_objects.OlderObjects, "users_are_left_alone", False)
     gc.freeze()
     try:
         for _ in range(3):
@@ -49,7 +49,7 @@ def test_the_collector_is_asked_again_once_all_is_new(monkeypatch: pytest.Monkey
     for _ in range(2):
         with OlderObjects() as older:
             assert asked in older
-    assert not older_objects.OlderObjects._users_are_left_alone and count() == 0
+    assert not older_objects.OlderObjects.users_are_left_alone and count() == 0
 
 
 def test_an_error_leaves_the_collector_as_it_was() -> None:
