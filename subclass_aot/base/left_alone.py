@@ -1,20 +1,27 @@
 """Finds objects that Python's collector was told to leave alone (`gc.freeze`), as a server does before it forks.
 
 They are in no list of the collector's, and it finds no referrers among them. Found are those that modules of programs
-lead to: by their globals, classes, and containers there.
+and running functions lead to: through containers, objects, classes and closures.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterable, Iterator
+from functools import partial
+from types import CellType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from subclass_aot.base.shown_type import modules_of_programs
 
-_DEPTH = 4
-"""The globals of a module, a dict of classes in them, and the dict of a class."""
-_HOLDERS = (dict, list, tuple, set, type, staticmethod, classmethod, property)
+_CONTAINERS = (dict, list, tuple, set)
+_LONGEST = 10_000
+"""Longer containers are data."""
+_HOLDERS = (CellType, MethodType, partial, staticmethod, classmethod, property)
+_OF_PYTHON = 1 << 9
+"""The flag of a class that a class statement has made."""
+_LIBRARIES = sys.stdlib_module_names | {"torch", "subclass_aot"}
 
 
 def left_alone(kind: type) -> Iterator[Any]:
@@ -24,20 +31,45 @@ def left_alone(kind: type) -> Iterator[Any]:
         kind: The class.
     """
     if gc.get_freeze_count():
-        yield from reached(modules_of_programs(), kind)
+        yield from reached([*modules_of_programs(), *running()], kind)
 
 
-def reached(modules: Sequence[dict[str, Any]], kind: type) -> Iterator[Any]:
-    """Yields objects of exactly a class that modules lead to.
+def running() -> list[Any]:
+    """Returns what the functions that run in this thread have."""
+    frame: FrameType | None = sys._getframe(1)
+    found: list[Any] = []
+    while frame is not None:
+        if frame.f_locals is not frame.f_globals:
+            found += frame.f_locals.values()
+        frame = frame.f_back
+    return found
+
+
+def reached(roots: Iterable[Any], kind: type) -> Iterator[Any]:
+    """Yields objects of exactly a class that others lead to.
 
     Args:
-        modules: Their globals.
+        roots: Where the search begins, as globals of modules.
         kind: The class.
     """
     seen: set[int] = set()
-    level: list[Any] = [*modules]
-    for _ in range(_DEPTH):
-        inside = [x for x in gc.get_referents(*level) if id(x) not in seen] if level else []
-        seen.update(map(id, inside))
-        yield from (each for each in inside if type(each) is kind)
-        level = [x for x in inside if isinstance(x, _HOLDERS)]
+    met: dict[int, Any] = {id(x): x for x in roots}
+    while met:
+        seen.update(met)
+        yield from (x for x in met.values() if type(x) is kind)
+        level = [part for x in met.values() for part in _within(x)]
+        met = {id(x): x for x in gc.get_referents(*level) if id(x) not in seen} if level else {}
+
+
+def _within(value: Any) -> tuple[Any, ...]:
+    """Returns the objects whose referents are what a value leads to. Its class, and globals of functions, are not."""
+    cls = type(value)
+    if cls is FunctionType:
+        return (value.__closure__ or (), value.__dict__)
+    if isinstance(value, type):
+        return (value,) if str(value.__module__).partition(".")[0] not in _LIBRARIES else ()
+    if isinstance(value, _CONTAINERS):
+        return (value,) if len(value) <= _LONGEST else ()
+    if isinstance(value, _HOLDERS) or cls.__flags__ & _OF_PYTHON and not isinstance(value, ModuleType):
+        return (value,)
+    return ()

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from subclass_aot.base.left_alone import reached
+from subclass_aot.base.left_alone import reached, running
 from subclass_aot.base.shown_type import modules_of_programs
 
 _CACHE = functools._lru_cache_wrapper
@@ -60,7 +60,7 @@ def forget_in_caches(tensors: Iterable[object]) -> bool:
     found, large = False, False
     for cache in _all_caches() if wanted else ():
         if cache.cache_info().currsize and _is_of_a_program(cache):
-            holds = _holds(cache, lambda x: id(x) in wanted, _MOST)
+            holds = _holds(cache, lambda x: id(x) in wanted, sys.maxsize if cache in _left_alone else _MOST)
             large |= holds is None
             if holds:
                 cache.cache_clear()
@@ -118,13 +118,16 @@ def _caches() -> list[Any]:
     if _modules != len(sys.modules):
         _modules = len(sys.modules)
         _known.update(filter(_is_of_a_program, _all_caches()))
+    elif _searched:
+        _known.update(filter(_is_of_a_program, reached(running(), _CACHE)))
     return list(_known)
 
 
 def _all_caches() -> list[Any]:
     """Returns all caches of `functools`. Each refers to its class, by which Python finds them.
 
-    Those that the collector leaves alone are searched for once in each module, since that takes as long as all else.
+    Those that the collector leaves alone are searched for once in each module, since that takes as long as all else,
+    and in what functions have that run.
     """
     global _count
     if _count != len(sys.modules) and (_searched or gc.get_freeze_count()):
@@ -132,6 +135,8 @@ def _all_caches() -> list[Any]:
         new = {str(names.get("__name__")): names for names in modules_of_programs()}
         _left_alone.update(reached([names for name, names in new.items() if name not in _searched], _CACHE))
         _searched.update(new)
+    if _searched:
+        _left_alone.update(reached(running(), _CACHE))
     found = [x for x in gc.get_referrers(_CACHE) if type(x) is _CACHE]
     return [*{id(x): x for x in (*found, *_left_alone)}.values()]
 

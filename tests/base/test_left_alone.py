@@ -23,6 +23,24 @@ def of_module(n: int) -> torch.Tensor:
 CACHES: dict[str, Any] = {"in a dict": functools.lru_cache(2)(lambda n: torch.arange(n) / n)}
 
 
+def _table(n: int) -> torch.Tensor:
+    return torch.arange(n) / n
+
+
+class Rotary(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cached = functools.lru_cache(4)(_table)
+
+
+MODEL = torch.nn.ModuleDict({"layers": torch.nn.ModuleList([Rotary()])})
+
+
+def _closed_over() -> Any:
+    cached = functools.cache(_table)
+    return (lambda n: cached(n)), cached
+
+
 class Model:
     @property
     def other(self) -> int:
@@ -54,22 +72,37 @@ def test_nothing_is_searched_where_the_collector_has_all() -> None:
 
 
 @pytest.mark.every_case
-@pytest.mark.parametrize("cache", [of_module, CACHES["in a dict"], Model.cached], ids=["module", "dict", "class"])
-@pytest.mark.parametrize("door", ["a trace", "one that fails", "a run without data"])
-def test_caches_are_as_eager_mode_leaves_them(frozen: None, door: str, cache: Any) -> None:
+@pytest.mark.parametrize("where", ["module", "dict", "class", "model", "variable", "closure"])
+@pytest.mark.parametrize("door", ["a trace", "symbols", "one that fails", "a run without data"])
+def test_caches_are_as_eager_mode_leaves_them(door: str, where: str) -> None:
     """As in a server that forks, where a model has a cache of rotations by sizes."""
+    variable, (function, closed_over) = Rotary(), _closed_over()
+    cache: Any = {
+        "module": of_module, "dict": CACHES["in a dict"], "class": Model.cached, "variable": variable.cached,
+        "model": MODEL["layers"][0].cached, "closure": closed_over,  # type: ignore[index]
+    }[where]  # fmt: skip
     cache.cache_clear()
+    gc.collect()
+    gc.freeze()
+    try:
+        _as_eager_mode_leaves_it(door, cache, function if where == "closure" else cache)
+    finally:
+        gc.unfreeze()
+
+
+def _as_eager_mode_leaves_it(door: str, cache: Any, called: Any) -> None:
 
     def program(x: torch.Tensor) -> torch.Tensor:
-        y = x * cache(x.shape[0])
+        y = x * called(x.shape[0])
         if door == "one that fails":
             raise ValueError("the program's own")
         return y
 
     if door == "a run without data":
         sa.profile(program, torch.ones(4))
-    elif door == "a trace":
-        assert torch.equal(sa.aot_compile(program)(torch.ones(4)), torch.arange(4) / 4)
+    elif door != "one that fails":
+        compiled: Any = sa.aot_compile(program, dynamic=True if door == "symbols" else None)
+        assert torch.equal(compiled(torch.ones(4)), torch.arange(4) / 4)
     else:
         with pytest.raises(ValueError, match="the program's own"):
             sa.aot_compile(program)(torch.ones(4))
