@@ -121,8 +121,13 @@ TRICKS: Final = (
     ),
     Trick(
         "frames and references",
-        ("engine/outcome/leaks.py", "base/lru_caches.py", "base/_torch/autograd.py"),
+        ("engine/outcome/leaks.py", "base/lru_caches.py", "base/left_alone.py", "base/_torch/autograd.py"),
         "counts references, and reads the variables of running functions: a traced tensor must not outlive its trace",
+    ),
+    Trick(
+        "earlier names",
+        ("base/moved.py",),
+        "has imports of modules by their names in version 0.1 find the modules of today: pickles have these names",
     ),
 )
 

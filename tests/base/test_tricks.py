@@ -18,7 +18,7 @@ SWITCHES = [trick.name for trick in TRICKS if trick.without]
 
 REACHES = re.compile(
     r"\bdis\.get_instructions\(|gc\.freeze\(|get_referrers\(|sys\.set(trace|profile)\("
-    r"|\.__class__ = |setattr\((cls|torch\b)"
+    r"|\.__class__ = |setattr\((cls|torch\b)|sys\.meta_path\.insert\("
 )
 """What such places have in common; `getrefcount` and frames are read in others, too, and changed in none."""
 
