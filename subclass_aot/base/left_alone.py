@@ -61,10 +61,10 @@ def reached(roots: Iterable[Any], kind: type) -> Iterator[Any]:
         met = {id(x): x for x in gc.get_referents(*level) if id(x) not in seen} if level else {}
 
 
-def _within(value: Any) -> tuple[Any, ...]:
+def _within(value: object) -> tuple[Any, ...]:
     """Returns the objects whose referents are what a value leads to. Its class, and globals of functions, are not."""
     cls = type(value)
-    if cls is FunctionType:
+    if isinstance(value, FunctionType):
         return (value.__closure__ or (), value.__dict__)
     if isinstance(value, type):
         return (value,) if str(value.__module__).partition(".")[0] not in _LIBRARIES else ()
