@@ -7,13 +7,17 @@ and running functions lead to: through containers, objects, classes and closures
 from __future__ import annotations
 
 import gc
+import inspect
+import itertools
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from functools import partial
-from types import CellType, FrameType, FunctionType, MethodType, ModuleType
+from types import CellType, CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+from subclass_aot.base._stack import is_installed, is_user_file
 from subclass_aot.base.shown_type import modules_of_programs
+from subclass_aot.base.variables import variables_of
 
 _CONTAINERS = (dict, list, tuple, set)
 _LONGEST = 10_000
@@ -31,18 +35,29 @@ def left_alone(kind: type) -> Iterator[Any]:
         kind: The class.
     """
     if gc.get_freeze_count():
-        yield from reached([*modules_of_programs(), *running()], kind)
+        yield from reached([*modules_of_programs(), *itertools.chain(*running().values())], kind)
 
 
-def running() -> list[Any]:
-    """Returns what the functions that run in this thread have."""
+def running(but: Container[CodeType] = ()) -> dict[CodeType, list[Any]]:
+    """Returns what functions of programs have that run in this thread, by their code; not of installed packages.
+
+    Args:
+        but: The code of functions that are left out.
+    """
+    found: dict[CodeType, list[Any]] = {}
     frame: FrameType | None = sys._getframe(1)
-    found: list[Any] = []
     while frame is not None:
-        if frame.f_locals is not frame.f_globals:
-            found += frame.f_locals.values()
+        code = frame.f_code
+        is_function = code.co_flags & inspect.CO_OPTIMIZED  # what a module has, is found without its frame
+        if is_function and code not in but and _is_of_a_program(frame):
+            found.setdefault(code, []).extend(variables_of(frame).values())
         frame = frame.f_back
     return found
+
+
+def _is_of_a_program(frame: FrameType) -> bool:
+    file = frame.f_code.co_filename
+    return is_user_file(file) and not is_installed(str(frame.f_globals.get("__name__")), file)
 
 
 def reached(roots: Iterable[Any], kind: type) -> Iterator[Any]:

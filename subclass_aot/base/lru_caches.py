@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import functools
 import gc
+import itertools
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from types import CodeType
 from typing import Any
 
 import torch
@@ -118,32 +120,48 @@ def _caches() -> list[Any]:
     if _modules != len(sys.modules):
         _modules = len(sys.modules)
         _known.update(filter(_is_of_a_program, _all_caches()))
-    elif _searched:
-        _known.update(filter(_is_of_a_program, reached(running(), _CACHE)))
+    else:
+        new = _new_left_alone()
+        _left_alone.update(new)
+        _known.update(filter(_is_of_a_program, new))
     return list(_known)
 
 
 def _all_caches() -> list[Any]:
-    """Returns all caches of `functools`. Each refers to its class, by which Python finds them.
-
-    Those that the collector leaves alone are searched for once in each module, since that takes as long as all else,
-    and in what functions have that run.
-    """
-    global _count
-    if _count != len(sys.modules) and (_searched or gc.get_freeze_count()):
-        _count = len(sys.modules)
-        new = {str(names.get("__name__")): names for names in modules_of_programs()}
-        _left_alone.update(reached([names for name, names in new.items() if name not in _searched], _CACHE))
-        _searched.update(new)
-    if _searched:
-        _left_alone.update(reached(running(), _CACHE))
+    """Returns all caches of `functools`. Each refers to its class, by which Python finds them."""
+    _left_alone.update(_new_left_alone())
     found = [x for x in gc.get_referrers(_CACHE) if type(x) is _CACHE]
     return [*{id(x): x for x in (*found, *_left_alone)}.values()]
 
 
 _left_alone: weakref.WeakSet[Any] = weakref.WeakSet()
-_searched: set[str] = set()  # modules
-_count = 0  # how many modules there were then
+
+
+def _new_left_alone() -> list[Any]:
+    """Returns the caches that the collector leaves alone and that were not found before.
+
+    A search takes as long as all else. So modules, and what functions have that run, are searched once after each
+    `gc.freeze()`: what is made later is not left alone.
+    """
+    global _frozen
+    before, _frozen = _frozen, gc.get_freeze_count()
+    if _frozen > before:  # with each object that goes, there are fewer
+        _searched_modules.clear()
+        _searched_code.clear()
+    if not _frozen:
+        return []
+    modules = {str(names.get("__name__")): names for names in modules_of_programs()}
+    functions = running(_searched_code)
+    roots = [names for name, names in modules.items() if name not in _searched_modules]
+    roots += itertools.chain(*functions.values())
+    _searched_modules.update(modules)
+    _searched_code.update(functions)
+    return list(reached(roots, _CACHE)) if roots else []
+
+
+_frozen = 0  # how many objects the collector left alone at the last look
+_searched_modules: set[str] = set()
+_searched_code: weakref.WeakSet[CodeType] = weakref.WeakSet()
 
 
 def _is_of_a_program(cache: object) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import weakref
 from collections.abc import Iterator
 from types import FunctionType
 from typing import Any
@@ -107,3 +108,23 @@ def _as_eager_mode_leaves_it(door: str, cache: Any, called: Any) -> None:
         with pytest.raises(ValueError, match="the program's own"):
             sa.aot_compile(program)(torch.ones(4))
     assert type(cache(4)) is torch.Tensor and torch.equal(cache(4), torch.arange(4) / 4)
+
+
+def test_what_is_frozen_later_is_found_in_the_same_function(frozen: None) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x * cached(x.shape[0])
+
+    for _ in range(2):
+        cached: Any = functools.cache(_table)
+        gc.freeze()
+        sa.aot_compile(program)(torch.ones(4))
+        assert type(cached(4)) is torch.Tensor
+
+
+def test_a_search_keeps_no_variables(frozen: None) -> None:
+    """As a snapshot of a frame would, which Python keeps until the next one."""
+    kept = Rotary()
+    seen = weakref.ref(kept)
+    sa.aot_compile(lambda x: x * of_module(4))(torch.ones(4))
+    del kept
+    assert seen() is None

@@ -81,3 +81,19 @@ def test_a_program_that_logs_does_not_get_graphs(level: int, caplog: pytest.LogC
     with caplog.at_level(level):
         aot_compile(lambda s: s.sin())(TwoTensor(torch.ones(2), torch.ones(2)))
     assert [record for record in caplog.records if record.name.startswith("subclass_aot")] == []
+
+
+def test_who_takes_all_records_gets_no_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As pytest, which adds its handler to each logger."""
+    printed: list[object] = []
+    monkeypatch.setattr("subclass_aot.base.logs._text", printed.append)
+    handler = logging.NullHandler()
+    loggers = logging.getLogger(), logging.getLogger("torch.__trace")
+    for logger in loggers:
+        logger.addHandler(handler)
+    try:
+        aot_compile(lambda x: x * 2)(torch.ones(2))
+    finally:
+        for logger in loggers:
+            logger.removeHandler(handler)
+    assert not printed

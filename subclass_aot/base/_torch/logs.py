@@ -22,9 +22,11 @@ def artifact_log(name: str) -> logging.Logger:
 def is_traced() -> bool:
     """Returns whether there are files of `TORCH_TRACE`, which `tlparse` reads. When it goes: no.
 
-    Torch itself finds out by writing a first text, which is slow to make.
+    Torch itself finds out by writing a first text, which is slow to make. What takes the records of all loggers, as
+    pytest does, asks for no graphs.
     """
-    handlers = _internal.trace_log.handlers
+    of_all = logging.getLogger().handlers
+    handlers = [handler for handler in _internal.trace_log.handlers if handler not in of_all]
     kind = getattr(_internal, "LazyTraceHandler", None)
     undecided = all(type(handler) is kind and getattr(handler, "root_dir", "") is None for handler in handlers)
     return not undecided or bool(handlers) and "MAST_HPC_JOB_NAME" in os.environ

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import contextvars
 import gc
-import inspect
 import sys
 import types
 import weakref
@@ -30,6 +29,7 @@ import torch
 
 from subclass_aot.base import _torch
 from subclass_aot.base.lru_caches import clear_if_cache
+from subclass_aot.base.variables import variables_of
 from subclass_aot.errors import TraceError
 from subclass_aot.meta import MetaTensor
 
@@ -216,20 +216,10 @@ def _running_frames() -> dict[int, str]:
     frame: types.FrameType | None = sys._getframe(1)
     while frame is not None:
         if not (frame.f_globals.get("__name__") or "").startswith("subclass_aot."):
-            variables = frame.f_locals
-            for name, value in variables.items():
+            for name, value in variables_of(frame).items():
                 found.setdefault(id(value), f"in variable `{name}` of {frame.f_code.co_name}, ")
-            # Of a function it is a copy, up to Python 3.12, which the frame keeps: values would outlive variables.
-            # Where a debugger reads the function, that may be written back, and what is missing would be deleted.
-            is_copy = type(variables) is dict and frame.f_code.co_flags & inspect.CO_OPTIMIZED
-            if is_copy and sys.gettrace() is None and sys.getrefcount(variables) == _OF_A_COPY:
-                variables.clear()
         frame = frame.f_back
     return found
-
-
-_OF_A_COPY = 3
-"""The references to a frame's copy that nobody else reads: the frame's, ours, and the argument of `getrefcount`."""
 
 
 def _is_ours(holder: object) -> bool:

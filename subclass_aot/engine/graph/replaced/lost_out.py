@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from subclass_aot.base.variables import variables_of
 from subclass_aot.engine.graph.recorder import Recorder
 
 _aten = torch.ops.aten
@@ -32,7 +33,7 @@ def _chain_matmul(recorder: Recorder, *matrices: torch.Tensor) -> Any:
     frame: FrameType | None = sys._getframe()
     while frame is not None and frame.f_code is not torch.chain_matmul.__code__:
         frame = frame.f_back
-    out = None if frame is None else frame.f_locals["out"]
+    out = None if frame is None else variables_of(frame)["out"]
     if out is None:
         return NotImplemented
     if len(matrices) > 1:
