@@ -94,7 +94,7 @@ def test_caches_are_as_eager_mode_leaves_them(door: str, where: str) -> None:
 def _as_eager_mode_leaves_it(door: str, cache: Any, called: Any) -> None:
 
     def program(x: torch.Tensor) -> torch.Tensor:
-        y = x * called(x.shape[0])
+        y: torch.Tensor = x * called(x.shape[0])
         if door == "one that fails":
             raise ValueError("the program's own")
         return y
@@ -112,7 +112,8 @@ def _as_eager_mode_leaves_it(door: str, cache: Any, called: Any) -> None:
 
 def test_what_is_frozen_later_is_found_in_the_same_function(frozen: None) -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
-        return x * cached(x.shape[0])
+        y: torch.Tensor = x * cached(x.shape[0])
+        return y
 
     for _ in range(2):
         cached: Any = functools.cache(_table)
