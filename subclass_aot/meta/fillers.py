@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from subclass_aot.base._torch.operators import Operator
+
 _aten = torch.ops.aten
 
 FILLERS: dict[Any, tuple[str, int]] = {
@@ -15,3 +17,12 @@ FILLERS: dict[Any, tuple[str, int]] = {
     _aten.new_full: ("at", 2),
 }
 """What fills tensors: with a number, or with that at a position among the arguments."""
+
+
+def made_by(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Returns the number that a factory fills a tensor with; None of all other operators, and if nobody knows it."""
+    place = FILLERS.get(func.overloadpacket)
+    if place is None or place[0] == "at":
+        value = None if place is None else kwargs.get("fill_value", args[place[1]] if len(args) > place[1] else None)
+        return value if isinstance(value, bool | int | float) else None
+    return place[1]

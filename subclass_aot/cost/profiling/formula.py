@@ -23,6 +23,21 @@ Polynomial = tuple[Fraction, ...]
 """Coefficients, the constant first."""
 
 
+class LargestSize(int):
+    """The largest size that fits.
+
+    Attributes:
+        untried: Why no run has tried it, so that it is what a formula says; "" where runs have.
+    """
+
+    untried: str = ""
+
+    def __str__(self) -> str:
+        """Returns the number, and that it was not tried if that is so."""
+        number = int.__repr__(self)
+        return f"{number} (by the formula; no run has tried it: {self.untried})" if self.untried else number
+
+
 @dataclass
 class Formula:
     """The peak of memory and the products of a run as functions of one size.
@@ -61,10 +76,11 @@ class Formula:
         """Returns the floating-point operations at a size, likewise."""
         return int(self._report(size).flops()) if self.products is None else int(_value(self.products, size))
 
-    def largest(self, memory: int) -> int:
+    def largest(self, memory: int) -> LargestSize:
         """Returns the largest size whose peak is not over `memory` bytes; 0 if there is none.
 
-        What a formula says is tried by runs, since an allocator rounds up.
+        What a formula says is tried by runs, since an allocator rounds up. A run may need values that nobody knows at
+        that size: then the formula alone says it, and the result has the reason.
         """
         low, high = 0, 1
         while self.peak(high) <= memory:
@@ -75,11 +91,13 @@ class Formula:
             middle = (low + high) // 2
             low, high = (middle, high) if self.peak(middle) <= memory else (low, middle)
         try:
-            return self._tried(low, memory)
-        except DataDependentError:  # values are known of small tensors: the formula alone is near
+            return LargestSize(self._tried(low, memory))
+        except DataDependentError as error:
             if not self.is_exact:
                 raise
-        return low
+            found = LargestSize(low)
+            found.untried = str(error).partition("\n")[0]
+        return found
 
     def _tried(self, size: int, memory: int) -> int:
         """Returns the largest size that fits, by runs near one that is nearly it."""
@@ -132,10 +150,11 @@ def formula_of(report: Figures, letter: str = "B", dim: int | None = None) -> Fo
 
     sizes = [8 * (i + 1) for i in range(degree + 2)]
     found = Formula(letter, run)
-    curves = []
-    for size in sizes:
-        each = found._report(size)
-        curves.append((*_steady(each.timeline), each.flops()))
+    curves = _curves(found, sizes)
+    if any(events != curves[0][1] for _, events, _ in curves):
+        # The accelerator adds up gradients in place, as torch does, but not in the first run at a size: once more.
+        found.runs.clear()
+        curves = _curves(found, sizes)
     if any(events != curves[0][1] for _, events, _ in curves):
         counts = ", ".join(str(len(events)) for _, events, _ in curves)
         found.reason = (
@@ -149,6 +168,12 @@ def formula_of(report: Figures, letter: str = "B", dim: int | None = None) -> Fo
         return found
     found.products, found.memory = products, frozenset(each for each in memory if each is not None)
     return found
+
+
+def _curves(formula: Formula, sizes: Sequence[int]) -> list[tuple[list[int], list[int], int]]:
+    """Returns what runs at some sizes did: the bytes after each event, which allocation each changes, and products."""
+    reports = [formula._report(size) for size in sizes]
+    return [(*_steady(each.timeline), each.flops()) for each in reports]
 
 
 def _steady(timeline: Timeline) -> tuple[list[int], list[int]]:

@@ -13,7 +13,7 @@ from subclass_aot.cost.profiling.export import as_json, plot, write_snapshot
 from subclass_aot.cost.profiling.figures import Figures
 from subclass_aot.cost.profiling.figures import Moment as Moment  # files of version 0.2.0 have them from here
 from subclass_aot.cost.profiling.figures import WrapperBytes as WrapperBytes
-from subclass_aot.cost.profiling.formula import formula_of
+from subclass_aot.cost.profiling.formula import LargestSize, formula_of
 from subclass_aot.cost.profiling.table import difference, table
 from subclass_aot.errors import ProfileError
 
@@ -36,11 +36,15 @@ class Report(Figures):
             self._formulas[key] = formula_of(self, letter, dim)
         return self._formulas[key]
 
-    def largest_batch(self, memory: str | int | float | None = None) -> int:
+    def largest_batch(self, memory: str | int | float | None = None) -> LargestSize:
         """Returns the largest batch whose peak is not over the memory.
 
         Args:
             memory: The memory, as "80GiB"; that of the report if left out.
+
+        Returns:
+            The batch, which runs have tried; where they need values that nobody knows, what the formula says, and why
+            (`untried`).
 
         Raises:
             ProfileError: Nobody said how much there is, or the program cannot be run again.
@@ -48,7 +52,7 @@ class Report(Figures):
         there = self.memory if memory is None else bytes_of(memory)
         if there is None:
             raise ProfileError('Nobody said how much memory there is. Instead: report.largest_batch("80GiB").')
-        return int(self.formula("B").largest(there))
+        return self.formula("B").largest(there)
 
     def check(self, device: str | torch.device | None = None, tolerance: float = 0.05) -> Check:
         """Runs the program on real tensors, and compares what torch's allocator and its operators say with the report.

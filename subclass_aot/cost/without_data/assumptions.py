@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
@@ -25,19 +26,23 @@ _NUMBER = re.compile(r"\d+ ?")
 
 MOST_TIMES = 1000
 """A line that reads a value so often is taken for a loop that waits for another one."""
+SOME_TIMES = 50
+"""So is one that reads it so often in `MOST_SECONDS`: a loop may run a whole model each time."""
+MOST_SECONDS = 30.0
 
-_ENDLESS = """A line read a value {times} times, and each time it was assumed to be {answer!r}.
+_ENDLESS = """A line read {what} {times} times in {seconds:.0f} seconds, and each time it was assumed to be {answer!r}.
   A loop may wait for another one.
   Your line:  {line}
   Instead: say what it reads, as in sa.meta(assume={{{key!r}: {other}}})."""
 
-_UNKNOWN = """{who} asks for values, and in a run without data nobody knows them.
+_UNKNOWN = """{who} asks for values, and in a run without data nobody knows them{first}.
   Your line:  {line}
   It reads:   {what}
   Instead: say what it is, with assume={{{key!r}: ...}}{likely}.
   Values that follow from constants are known, and those of small tensors of integers that are passed to sa.profile."""
 
 _LIKELY = ", or have it assumed, with assume=True"
+_FIRST = "; with assume=True they are assumed, and listed"
 
 Given = bool | Mapping[str, Any]
 
@@ -53,6 +58,7 @@ class Assumption:
         times: How often.
         last: What was read last, and what it was assumed to be.
         in_a_row: How often that was read, since something else was.
+        since: When that began, in seconds of `time.monotonic`.
     """
 
     line: str
@@ -61,6 +67,7 @@ class Assumption:
     times: int = 1
     last: tuple[str, Any] = ("", None)
     in_a_row: int = 1
+    since: float = field(default_factory=time.monotonic, compare=False)
 
     def __str__(self) -> str:
         """Returns a line of a report."""
@@ -156,8 +163,10 @@ class Assumptions:
     def refusal(self, who: str, what: str) -> DataDependentError:
         """Returns the error for a read of values that nobody knows."""
         line = user_line()
-        likely = "" if self.is_on else _LIKELY
-        return DataDependentError(_UNKNOWN.format(who=who, line=line, what=what, key=_key(line), likely=likely))
+        first, likely = ("", "") if self.is_on else (_FIRST, _LIKELY)
+        return DataDependentError(
+            _UNKNOWN.format(who=who, first=first, line=line, what=what, key=_key(line), likely=likely)
+        )
 
     def _read(self, leaf: MetaTensor, what: str) -> Any:
         """Returns the assumed value of a number, or of each of many; None if nobody knows it.
@@ -197,13 +206,20 @@ class Assumptions:
         if made is None:
             self._made[line, kind] = Assumption(line, what, answer, last=(what, answer))
             return answer
-        made.in_a_row = made.in_a_row + 1 if made.last[0] == what else 1
+        if made.last[0] == what:
+            made.in_a_row += 1
+        else:
+            made.in_a_row, made.since = 1, time.monotonic()
         made.times, made.last = made.times + 1, (what, answer)
-        if made.in_a_row >= MOST_TIMES:
+        seconds = time.monotonic() - made.since
+        if made.in_a_row >= MOST_TIMES or made.in_a_row >= SOME_TIMES and seconds > MOST_SECONDS:
             other = repr(not answer) if isinstance(answer, bool) else "..."
             raise TraceError(
-                _ENDLESS.format(times=made.in_a_row, answer=answer, line=line, key=_key(line), other=other)
-            )
+                _ENDLESS.format(
+                    what=what, times=made.in_a_row, seconds=seconds, answer=answer, line=line, key=_key(line),
+                    other=other,
+                )
+            )  # fmt: skip
         return answer
 
     def _item(self, leaf: MetaTensor, bound: Mapping[str, Any]) -> Any:

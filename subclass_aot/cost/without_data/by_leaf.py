@@ -38,6 +38,11 @@ class ByLeaf(dict[int, tuple["weakref.ref[MetaTensor]", Any]]):
         self[key] = weakref.ref(leaf, forget), value
         self._sharing.setdefault(storage, set()).add(key)
 
+    def sharing(self, storage: Storage) -> list[tuple[MetaTensor, Any]]:
+        """Returns the leaves that have a storage, and what was noted of each."""
+        found = [self.get(key) for key in self._sharing.get(id(storage), ())]
+        return [(leaf, each[1]) for each in found if each is not None and (leaf := each[0]()) is not None]
+
     def forget(self, leaves: Iterable[MetaTensor]) -> None:
         """Forgets what was noted of some leaves, and of all that share memory with them."""
         for leaf in leaves:

@@ -5,6 +5,7 @@ full, and positions are the first.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -118,6 +119,17 @@ def _summed(all: Likely, result: MetaTensor, x: Any, *args: object) -> int | Non
     return all.part_of(x.numel() // result.numel())  # what is counted is a mask, comparisons too
 
 
+def _shifted(by: Callable[[Any, Any], Any]) -> _Rule:
+    """Makes the rule of a number of elements that Python numbers are added to, as the length of a prompt."""
+
+    def rule(all: Likely, result: MetaTensor, x: object, y: object, *args: object) -> Any:
+        parts = [all.of(value) if type(value) is MetaTensor else value for value in (x, y)]
+        is_count = {type(part) for part in parts} == {int} and not result.dtype.is_floating_point
+        return by(*parts) if is_count else None
+
+    return rule
+
+
 def _joined(all: Likely, result: MetaTensor, parts: Any, *args: object) -> Any:
     found = [_same(all, result, part) for part in parts]
     return found[0] if found and all_same(found) else None
@@ -151,6 +163,8 @@ _RULES: dict[Any, _Rule] = {
     _aten.bitwise_or: _either,
     _aten.sum: _summed,
     _aten.count_nonzero: _summed,
+    _aten.add: _shifted(operator.add),
+    _aten.sub: _shifted(operator.sub),
     _aten.cat: _joined,
     _aten.stack: _joined,
 }

@@ -23,9 +23,22 @@ from subclass_aot.cost.cuda import profile as profile_of_claims
 from subclass_aot.cost.devices import Device, claim_of
 from subclass_aot.cost.without_data.assumptions import Assumptions, Given, positions
 from subclass_aot.cost.without_data.by_leaf import ByLeaf, leaves_of
-from subclass_aot.cost.without_data.fills import MOST_MADE, fill, is_fill, made_by, on_fills
+from subclass_aot.cost.without_data.decided import decided, is_decided
+from subclass_aot.cost.without_data.rows import MOST, SMALL, fill, is_kept, on_rows
 from subclass_aot.errors import DataDependentError, MutationError, TraceError
-from subclass_aot.meta import Listener, MetaTensor, Storage, Stream, dispatch, functions, places, served, spec, tensor
+from subclass_aot.meta import (
+    Listener,
+    MetaTensor,
+    Storage,
+    Stream,
+    dispatch,
+    fillers,
+    functions,
+    places,
+    served,
+    spec,
+    tensor,
+)
 from subclass_aot.meta.symbols import is_symbolic
 from subclass_aot.ranks import in_eager_mode
 
@@ -212,25 +225,27 @@ class DataFree(Stream):
         leaf = super().lift(tensor)
         if tensor.device.type != "meta":
             self._met.add(Storage.of(leaf))
-        if type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.device.type == "cpu":
+        is_plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.device.type == "cpu"
+        is_weight = tensor.dtype.is_floating_point or tensor.dtype.is_complex
+        if is_plain and (tensor.numel() <= SMALL or not is_weight):  # programs read flags, positions and lengths
             self._note(leaf, tensor.detach())
         return leaf
 
     def on_operator(self, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: object) -> None:
         if self.assumptions.is_on:
             self.assumptions.note(func, args, kwargs, result)
-        writes, number = effects_of(func).writes, made_by(func, args, kwargs)
+        writes, number = effects_of(func).writes, fillers.made_by(func, args, kwargs)
         if not writes and number is None:
             for a in args:
-                if type(a) is MetaTensor and id(a) not in self._values:
+                if type(a) is MetaTensor and id(a) not in self._values and not is_decided(func):
                     return  # as most
         for place in writes:
             if any(Storage.of(x) in self._met for x in leaves_of(argument_at(place, args, kwargs))):
                 raise MutationError(dispatch.REAL_WRITTEN.format(name=place[1], line=user_line()))
-        made, values = leaves_of(result), None
+        made, values, in_place = leaves_of(result), None, False
         if func.overloadpacket is not torch.ops.aten.set_ and all(x.meta_spec.solver is None for x in made):
-            values = self._computed(func, args, kwargs, made, number)
-        if values is None or number is not None or any(map(is_fill, values)):
+            values, in_place = self._computed(func, args, kwargs, made, number)
+        if not in_place:
             for written in writes:  # and else all that share the memory have their constants written
                 self._forget(argument_at(written, args, kwargs))
         for leaf, value in zip(made, values or (), strict=values is not None):
@@ -238,8 +253,8 @@ class DataFree(Stream):
 
     def _computed(
         self, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], made: list[MetaTensor], number: Any
-    ) -> list[torch.Tensor] | None:
-        """Returns the constants of what an operator made or wrote; None if they are not known.
+    ) -> tuple[list[torch.Tensor] | None, bool]:
+        """Returns the constants of what an operator made or wrote, and whether those that there were are written.
 
         Args:
             func: The operator, which has run.
@@ -250,32 +265,63 @@ class DataFree(Stream):
         """
         tree: Any = (args, kwargs)
         given = leaves_of(tree)
-        constants = [self._values.of(x) for x in given]
-        known = not any(x is None for x in constants)
+        known = not any(id(x) not in self._values for x in given)
         writes = effects_of(func).writes
         found: Any = None
-        if known and not self._are_long(given + made, constants, bool(writes)):
+        in_place = bool(writes) and known and self._is_written(func, args, kwargs, given)
+        if in_place or known and not writes and all(x.meta_spec.numel <= SMALL for x in given + made):
             found = self._on_constants(func, args, kwargs)
-        elif writes and any(Storage.of(x).nbytes != x.meta_spec.numel * x.meta_spec.dtype.itemsize for x in made):
-            return None  # only a part
+        elif writes and not all(map(_is_whole, made)):
+            return None, False  # only a part
         elif number is not None:
-            values = [fill(x.meta_spec, torch.tensor(number)) for x in made]
-            found = [x.clone() if x.numel() <= MOST_MADE else x for x in values]  # parts of short ones may be written
-        elif known:
-            found = on_fills(func, self._with_constants((args, kwargs)), [x.meta_spec for x in made])
+            found = [fill(x.meta_spec, torch.tensor(number)) for x in made]
+        elif known and not effects_of(func).random:
+            call = self._with_constants((args, kwargs))
+            found = None if call is None else on_rows(func, call, [x.meta_spec for x in made])
+        elif is_decided(func) and len(made) == 1:
+            found = decided(func, args, kwargs, self._values.of, made[0].meta_spec)
         if found is None:
-            return None
-        return [x for x in optree.tree_leaves(found, none_is_leaf=True) if isinstance(x, torch.Tensor)]
+            return None, False
+        values = [x for x in optree.tree_leaves(found, none_is_leaf=True) if isinstance(x, torch.Tensor)]
+        return values, in_place
 
-    @staticmethod
-    def _are_long(leaves: list[MetaTensor], constants: list[torch.Tensor], written: bool) -> bool:
-        """Returns whether constants are not to be computed with: one is long, or a part of a long one is written."""
-        if any(x.meta_spec.numel > MOST_MADE for x in leaves):
+    def _is_written(
+        self, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], given: list[MetaTensor]
+    ) -> bool:
+        """Returns whether an operator writes constants in their place, as it writes leaves.
+
+        They have memory as the leaves have, then; of a long one that is written as a whole, one row is computed.
+        """
+        written = [x for place in effects_of(func).writes for x in leaves_of(argument_at(place, args, kwargs))]
+        if effects_of(func).random or effects_of(func).reshapes:
+            return False
+        has_memory = all(map(self._has_memory, written))
+        is_long = any(Storage.of(x).nbytes > SMALL for x in written)
+        if is_long and not has_memory and all(map(_is_whole, written)):
+            return False
+        if any(x.meta_spec.numel * x.meta_spec.dtype.itemsize > MOST for x in given):
+            return False
+        return all(map(self._with_memory, written))
+
+    def _has_memory(self, leaf: MetaTensor) -> bool:
+        return self._values.of(leaf).untyped_storage().nbytes() >= Storage.of(leaf).nbytes  # type: ignore[no-any-return]
+
+    def _with_memory(self, leaf: MetaTensor) -> bool:
+        """Gives the constants of all leaves that share memory with one memory, so that a write reaches all of them."""
+        if self._has_memory(leaf):
             return True
-        return written and any(
-            constant.untyped_storage().nbytes() < Storage.of(leaf).nbytes
-            for leaf, constant in zip(leaves, constants, strict=False)
-        )
+        storage = Storage.of(leaf)
+        if storage.nbytes > MOST:
+            return False
+        with _torch.dispatch.disable_current_modes():
+            memory = torch.UntypedStorage(storage.nbytes)
+            for each, value in self._values.sharing(storage):
+                own = torch.empty(0, dtype=value.dtype)
+                own.set_(memory, each.storage_offset(), each.shape, each.stride())  # type: ignore[call-overload]
+                places = tuple(slice(None) if step else slice(1) for step in each.stride())
+                own[places] = value[places]
+                self._values.note(each, own)
+        return True
 
     def replaced(self, leaf: MetaTensor, other: torch.Tensor) -> None:
         self._forget([leaf, other])
@@ -284,7 +330,7 @@ class DataFree(Stream):
         tree: Any = (args, kwargs)
         given = leaves_of(tree)
         device = given[0].meta_spec.device
-        if any(x.meta_spec.solver is None and x.meta_spec.numel > MOST_MADE for x in given):
+        if any(x.meta_spec.solver is None and not self._is_short(x) for x in given):
             value = self._values.of(given[0]) if func.overloadpacket is torch.ops.aten.nonzero else None
             found = None if value is None else (positions(given[0], value.numel() if value.flatten()[0] else 0),)
         else:
@@ -342,14 +388,24 @@ class DataFree(Stream):
             return None
         return torch.device("cpu") if isinstance(value, torch.device) else value
 
+    @staticmethod
+    def _is_short(leaf: MetaTensor) -> bool:
+        """Returns whether an operator that reads all of a constant may be computed."""
+        return leaf.meta_spec.numel * leaf.meta_spec.dtype.itemsize <= MOST  # type: ignore[no-any-return]
+
     def _note(self, leaf: MetaTensor, value: torch.Tensor) -> MetaTensor:
-        if value.numel() <= MOST_MADE or is_fill(value):
+        if is_kept(value):
             self._values.note(leaf, value)
         return leaf
 
     def _forget(self, written: object) -> None:
         """Forgets the known values of what shares memory with a leaf, or with several."""
         self._values.forget(leaves_of(written))
+
+
+def _is_whole(leaf: MetaTensor) -> bool:
+    """Returns whether a leaf has all of its memory."""
+    return Storage.of(leaf).nbytes == leaf.meta_spec.numel * leaf.meta_spec.dtype.itemsize  # type: ignore[no-any-return]
 
 
 served.serve_stream(DataFree)

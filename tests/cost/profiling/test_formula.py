@@ -86,6 +86,17 @@ def test_what_has_no_size_is_refused() -> None:
         sa.profile(lambda x: None, torch.empty(1, 0)).formula().largest(100)
 
 
+def test_a_largest_batch_that_no_run_has_tried_says_so() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x.exp() if x.shape[0] < 100 or x.sum() > 0 else x
+
+    report = sa.profile(program, torch.empty(2, 16))
+    found = report.largest_batch("1MiB")
+    assert found == 1 << 13 and found.untried and "no run has tried it: aten._local_scalar_dense" in str(found)
+    tried = sa.profile(torch.exp, torch.empty(2, 16)).largest_batch("1MiB")
+    assert not tried.untried and str(tried) == f"{tried:d}"
+
+
 def test_too_little_memory_has_no_batch() -> None:
     assert profiled(2, 4).largest_batch(1000) == 0
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import subclass_aot as sa
-from subclass_aot.cost.without_data.fills import MOST_MADE, is_fill
+from subclass_aot.cost.without_data.rows import has_rows, is_fill
 from subclass_aot.errors import DataDependentError
 
 LONG = 10**8
@@ -95,4 +95,73 @@ def test_a_short_constant_is_written_in_its_parts() -> None:
 
 
 def test_a_fill_is_one_element() -> None:
-    assert is_fill(torch.ones(()).expand(3)) and not is_fill(torch.ones(1)) and not is_fill(torch.ones(MOST_MADE))
+    assert is_fill(torch.ones(()).expand(3)) and not is_fill(torch.ones(1)) and not is_fill(torch.ones(4))
+
+
+PARTS_WRITTEN: dict[str, Callable[[torch.Tensor], Any]] = {
+    "a row": lambda x: x[3].zero_(),
+    "a column": lambda x: x[:, 3].fill_(2),
+    "by an index": lambda x: x.index_fill_(1, torch.tensor([2]), 5),
+    "a copy": lambda x: x[1:3].copy_(x[0]),
+    "by a mask": lambda x: x.masked_fill_(torch.arange(x.shape[1]) > 4, 3),
+    "all of it": lambda x: x.add_(torch.arange(x.shape[1])),
+    "from a view": lambda x: x.mT[2:].mul_(3),
+}
+
+
+@pytest.mark.parametrize("rows", [6, 600])
+@pytest.mark.parametrize("name", PARTS_WRITTEN)
+def test_views_of_what_is_written_have_it_too(name: str, rows: int) -> None:
+    """Of a tensor filled with one number, at any size."""
+
+    def program() -> Any:
+        x = torch.ones(rows, 300)
+        views = x[3], x.mT[3], x.view(2, -1), x[:2].expand(2, 2, 300)
+        PARTS_WRITTEN[name](x)
+        return [torch.stack([y.sum(), y.flatten()[-7:].sum()]).tolist() for y in (x, *views)]
+
+    expected = program()
+    with sa.meta():
+        assert program() == expected
+
+
+BATCHES: dict[str, Callable[[torch.Tensor], Any]] = {
+    "packed sequences": lambda x: ((x.diff(dim=1, prepend=x[:, :1] - 1) != 1).cumsum(1)[:, -1] == 0).all(),
+    "a causal mask": lambda x: (x[:, None, :, None] >= x[:, None, None, :]).sum(),
+    "a mask of numbers": lambda x: torch.where(x[:, :, None] >= x[:, None], 0.0, -1.0).amin((1, 2)).sum(),
+    "how many in each row": lambda x: (x > 3).sum(-1, keepdim=True).max(),
+    "the largest": lambda x: x.max(dim=1).values.min(),
+    "where it is": lambda x: x.argmax(-1).sum(),
+    "joined": lambda x: torch.cat([x, x + 1], -1)[..., -1].sum(),
+    "sorted": lambda x: x.sort(dim=-1, descending=True).values[:, 0].sum(),
+    "turned": lambda x: x.flip(1)[:, 0].sum(),
+    "gathered": lambda x: x.gather(1, x[:, :2])[:, 1].sum(),
+    "rotations": lambda x: (torch.ones(3)[None, :, None].expand(len(x), 3, 1) @ x[:, None].float()).mT[:, -1].sum(),
+    "of both": lambda x: (x == x[:1]).all(0).all(),
+    "the mean": lambda x: x.double().mean(),
+    "the lower half": lambda x: x[:, :, None].expand(-1, -1, x.shape[1]).tril().sum(),
+    "as one row": lambda x: x.reshape(-1)[-1],
+}
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("name", BATCHES)
+def test_a_batch_of_one_row_is_known_at_any_size(name: str) -> None:
+    program = BATCHES[name]
+    for batch, length in ((2, 8), (3, 300), (500, 300)):
+        expected = program(torch.arange(length).expand(batch, length)).item()
+        with sa.meta():
+            assert program(torch.arange(length).expand(batch, length)).item() == expected, (batch, length)
+
+
+@pytest.mark.parametrize("name", sorted(BATCHES.keys() - {"as one row", "rotations"}))
+def test_so_is_one_that_no_machine_holds(name: str) -> None:
+    program = BATCHES[name]
+    with sa.meta():
+        found = program(torch.arange(300).expand(10**9, 300)).item()
+        assert found == found
+
+
+def test_rows_take_no_memory() -> None:
+    x = torch.arange(4).expand(3, 4)
+    assert has_rows(x) and not has_rows(x.clone()) and not has_rows(torch.ones(4))
