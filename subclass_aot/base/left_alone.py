@@ -35,7 +35,8 @@ def left_alone(kind: type) -> Iterator[Any]:
         kind: The class.
     """
     if gc.get_freeze_count():
-        yield from reached([*modules_of_programs(), *itertools.chain(*running().values())], kind)
+        roots = [*modules_of_programs(), *itertools.chain(*running().values())]
+        yield from (x for x in reached(roots) if type(x) is kind)
 
 
 def running(but: Container[CodeType] = ()) -> dict[CodeType, list[Any]]:
@@ -60,18 +61,17 @@ def _is_of_a_program(frame: FrameType) -> bool:
     return is_user_file(file) and not is_installed(str(frame.f_globals.get("__name__")), file)
 
 
-def reached(roots: Iterable[Any], kind: type) -> Iterator[Any]:
-    """Yields objects of exactly a class that others lead to.
+def reached(roots: Iterable[Any]) -> Iterator[Any]:
+    """Yields objects, and those that they lead to: through containers, objects, classes and closures.
 
     Args:
         roots: Where the search begins, as globals of modules.
-        kind: The class.
     """
     seen: set[int] = set()
     met: dict[int, Any] = {id(x): x for x in roots}
     while met:
         seen.update(met)
-        yield from (x for x in met.values() if type(x) is kind)
+        yield from met.values()
         level = [part for x in met.values() for part in _within(x)]
         met = {id(x): x for x in gc.get_referents(*level) if id(x) not in seen} if level else {}
 

@@ -143,23 +143,23 @@ def _new_left_alone() -> list[Any]:
     A search takes as long as all else. So modules, and what functions have that run, are searched once after each
     `gc.freeze()`: what is made later is not left alone.
     """
-    global _frozen
-    before, _frozen = _frozen, gc.get_freeze_count()
-    if _frozen > before:  # with each object that goes, there are fewer
+    global _marker
+    if not gc.get_freeze_count():
+        return []
+    if all(each is not _marker for each in gc.get_objects()):  # it was made at the last search, and is left alone now
         _searched_modules.clear()
         _searched_code.clear()
-    if not _frozen:
-        return []
+        _marker = []
     modules = {str(names.get("__name__")): names for names in modules_of_programs()}
     functions = running(_searched_code)
     roots = [names for name, names in modules.items() if name not in _searched_modules]
     roots += itertools.chain(*functions.values())
     _searched_modules.update(modules)
     _searched_code.update(functions)
-    return list(reached(roots, _CACHE)) if roots else []
+    return [x for x in reached(roots) if type(x) is _CACHE]
 
 
-_frozen = 0  # how many objects the collector left alone at the last look
+_marker: list[None] = []
 _searched_modules: set[str] = set()
 _searched_code: weakref.WeakSet[CodeType] = weakref.WeakSet()
 

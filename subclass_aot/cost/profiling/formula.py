@@ -204,7 +204,7 @@ def resized(tree: PyTree, dim: int, size: int) -> PyTree:
     Raises:
         ProfileError: No tensor among the arguments has such a dim.
     """
-    program, args, kwargs, optimizer = tree
+    program, args, kwargs, *rest = tree
     data: PyTree = (args, kwargs)
     leaves, structure = optree.tree_flatten(data, none_is_leaf=True)
     first = next((x for x in leaves if _is_data(x, dim)), None)
@@ -219,7 +219,7 @@ def resized(tree: PyTree, dim: int, size: int) -> PyTree:
             else:  # a mask, which the run may know: again and again
                 leaves[i] = x.index_select(dim, torch.arange(size, device=x.device) % old)
     data = optree.tree_unflatten(structure, leaves)
-    return (program, *data, optimizer)
+    return (program, *data, *rest)
 
 
 def _is_data(value: object, dim: int) -> bool:

@@ -52,7 +52,8 @@ class Report(Figures):
         there = self.memory if memory is None else bytes_of(memory)
         if there is None:
             raise ProfileError('Nobody said how much memory there is. Instead: report.largest_batch("80GiB").')
-        return self.formula("B").largest(there)
+        found: LargestSize = self.formula("B").largest(there)
+        return found
 
     def check(self, device: str | torch.device | None = None, tolerance: float = 0.05) -> Check:
         """Runs the program on real tensors, and compares what torch's allocator and its operators say with the report.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -19,8 +20,8 @@ from subclass_aot.cost.profiling.report import Report
 from subclass_aot.cost.profiling.timeline import Timeline
 from subclass_aot.cost.profiling.unknown import unknown_of
 from subclass_aot.cost.profiling.with_data import with_data
-from subclass_aot.cost.profiling.without_data import PyTree, modules_in, optimizers_in, without_data
-from subclass_aot.cost.without_data import meta
+from subclass_aot.cost.profiling.without_data import PyTree, modules_in, of_training, optimizers_in, without_data
+from subclass_aot.cost.without_data import meta, uses_no
 from subclass_aot.errors import ProfileError
 
 Optimizer = torch.optim.Optimizer | Callable[..., torch.optim.Optimizer]
@@ -135,6 +136,9 @@ def profile(
     True
     """
     setting = Setting(device, memory, optimizer, assume, fraction)
+    while isinstance(program, functools.partial):
+        call: functools.partial[Any] = program
+        program, args, kwargs = call.func, (*call.args, *args), {**call.keywords, **kwargs}
     if isinstance(program, torch.nn.Module) and not args and not kwargs:
         return Profiled({"": program}, setting)
     return Run(program, args, kwargs, setting).report()
@@ -166,8 +170,10 @@ class Run:
         """
         setting = self.setting
         with meta(setting.device, assume=setting.assume, fraction=setting.fraction) as assumed:
-            tree = without_data(self._tree, setting.claim)
-            report = self._ready(tree if batch is None else batch(tree)).report()
+            originals: list[torch.Tensor] = []
+            tree = without_data(self._tree, setting.claim, originals)
+            with uses_no(originals):
+                report = self._ready(tree if batch is None else batch(tree)).report()
         report.assumed = [str(each) for each in assumed]
         report.run = self
         return report
@@ -182,10 +188,11 @@ class Run:
 
     @property
     def _tree(self) -> PyTree:
-        return self.program, self.args, self.kwargs, self.setting.optimizer
+        tree = self.program, self.args, self.kwargs, self.setting.optimizer
+        return (*tree, of_training(tree))
 
     def _ready(self, tree: PyTree) -> Ready:
-        program, args, kwargs, optimizer = tree
+        program, args, kwargs, optimizer, _ = tree
         program, optimizers = _step_of(program, optimizer, tree)
         return Ready(replace(self, program=program, args=args, kwargs=kwargs), _named(tree), optimizers)
 

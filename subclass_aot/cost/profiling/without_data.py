@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,21 +11,22 @@ import torch
 
 from subclass_aot.base import _torch
 from subclass_aot.base._stack import first_line, pass_on_interruption
+from subclass_aot.base.left_alone import reached
+from subclass_aot.cost.profiling.closures import Closures, Shells
+from subclass_aot.cost.without_data.copies import deep_copied
+from subclass_aot.cost.without_data.rows import MOST
 from subclass_aot.errors import ProfileError, SubclassAotError
 from subclass_aot.meta import MetaTensor
 
 PyTree = Any
 """Any object, of which optree finds the leaves."""
 
-MOST_KNOWN = 1 << 12
-"""Elements that a tensor of integers has at the most whose values are known in the run."""
-
 _NO_COPY = """The program cannot be copied to run without data: {error}
   A profile runs a copy, so that nothing of yours is changed.
   Instead: make the model in `with sa.meta():`, and profile it there, with `with sa.profile(model) as report:`."""
 
 
-def without_data(tree: PyTree, device: torch.device | None) -> Any:
+def without_data(tree: PyTree, device: torch.device | None, originals: list[torch.Tensor] | None = None) -> Any:
     """Returns a copy of a tree of modules, optimizers, tensors and other objects in which no tensor has data.
 
     What is the same object in several places stays the same in all. In a run without data, small tensors of integers
@@ -34,11 +35,18 @@ def without_data(tree: PyTree, device: torch.device | None) -> Any:
     Args:
         tree: Any tree.
         device: What its tensors claim to be on; their own if left out.
+        originals: Gets the tensors that were copied.
 
     Raises:
         ProfileError: It cannot be copied.
     """
-    return copied(tree, lambda tensor: _without_data(tensor, device))
+
+    def of_tensor(tensor: torch.Tensor) -> torch.Tensor:
+        if originals is not None:
+            originals.append(tensor)
+        return _without_data(tensor, device)
+
+    return copied(tree, of_tensor)
 
 
 def copied(tree: PyTree, of_tensor: Callable[[torch.Tensor], torch.Tensor]) -> Any:
@@ -51,22 +59,48 @@ def copied(tree: PyTree, of_tensor: Callable[[torch.Tensor], torch.Tensor]) -> A
     Raises:
         ProfileError: It cannot be copied.
     """
+    closures = closures_of(tree)
     memo: dict[int, Any] = {}
-    for tensor in _tensors_in(tree):
+    beside = (x for x in reached([*closures.values, *_objects_in(tree)]) if isinstance(x, torch.Tensor))
+    for tensor in (*_tensors_in(tree), *beside):
         if id(tensor) not in memo:
             memo[id(tensor)] = of_tensor(tensor)
+    shells = Shells(closures.functions)
+    memo.update({id(function): made for function, made in shells})
     try:
-        for optimizer in optimizers_in(tree):
+        others = (x for x in reached(closures.values) if isinstance(x, torch.optim.Optimizer))
+        for optimizer in (*optimizers_in(tree), *others):
             if id(optimizer) not in memo:
                 made = memo[id(optimizer)] = object.__new__(type(optimizer))
                 # torch's own copies leave out attributes, those of LBFGS too
-                vars(made).update(copy.deepcopy(vars(optimizer), memo))
-        return copy.deepcopy(tree, memo)
+                vars(made).update(deep_copied(vars(optimizer), memo))
+                vars(made).update({key: memo.get(id(x), x) for key, x in vars(optimizer).items() if callable(x)})
+        for value in closures.values:
+            deep_copied(value, memo)
+        shells.fill(memo)
+        found: PyTree = deep_copied(tree, memo)
+        return (
+            optree.tree_map(lambda x: shells.other(x, memo), found, none_is_leaf=True) if closures.functions else found
+        )
     except Exception as error:  # of whatever objects the program has
         pass_on_interruption(error)
         if isinstance(error, SubclassAotError):
             raise
         raise ProfileError(_NO_COPY.format(error=first_line(error))) from error
+
+
+def _objects_in(tree: PyTree) -> list[Any]:
+    """Returns the leaves of a tree that may hold tensors, and are no functions."""
+    known = torch.Tensor | torch.nn.Module | torch.optim.Optimizer | types.FunctionType
+    return [x for x in optree.tree_leaves(tree, none_is_leaf=True) if not isinstance(x, known)]
+
+
+def closures_of(tree: PyTree) -> Closures:
+    """Returns what the functions and other objects among the leaves of a tree lead to."""
+    leaves = [
+        x for x in optree.tree_leaves(tree, none_is_leaf=True) if not isinstance(x, torch.Tensor | torch.nn.Module)
+    ]
+    return Closures(leaves, set(map(id, _tensors_in(tree))))
 
 
 def _like(tensor: torch.Tensor, device: torch.device | None) -> torch.Tensor:
@@ -93,9 +127,7 @@ def _is_number(tensor: torch.Tensor) -> bool:
 
 def is_small_number(tensor: torch.Tensor) -> bool:
     """Returns whether values may decide what a program does: those of masks, positions, lengths, counted steps."""
-    return _is_number(tensor) and (
-        not tensor.dim() or (not tensor.is_floating_point() and tensor.numel() <= MOST_KNOWN)
-    )
+    return _is_number(tensor) and (not tensor.dim() or (not tensor.is_floating_point() and tensor.nbytes <= MOST))
 
 
 def _filled_with(tensor: torch.Tensor) -> int | None:
@@ -105,6 +137,14 @@ def _filled_with(tensor: torch.Tensor) -> int | None:
     with _torch.dispatch.disable_current_modes():
         first = tensor[(0,) * tensor.dim()]
         return first.item() if bool((tensor == first).all()) else None  # type: ignore[return-value]
+
+
+def of_training(tree: PyTree) -> list[Any]:
+    """Returns the modules and the optimizers that a program leads to beside the leaves of its tree."""
+    found = [x for x in reached(closures_of(tree).values) if isinstance(x, torch.nn.Module | torch.optim.Optimizer)]
+    known = {id(x) for module in modules_in(tree) for x in module.modules()} | set(map(id, optimizers_in(tree)))
+    inside = {id(x) for module in found if isinstance(module, torch.nn.Module) for x in [*module.modules()][1:]}
+    return [x for x in found if id(x) not in known | inside]
 
 
 def modules_in(tree: PyTree) -> list[torch.nn.Module]:

@@ -2,4 +2,5 @@
 
 from subclass_aot.cost.without_data.missing_rules import missing_meta as missing_meta
 from subclass_aot.cost.without_data.mode import meta as meta
+from subclass_aot.cost.without_data.mode import uses_no as uses_no
 from subclass_aot.cost.without_data.module import to_meta as to_meta

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from typing import Any
@@ -25,7 +25,7 @@ from subclass_aot.cost.without_data.assumptions import Assumptions, Given, posit
 from subclass_aot.cost.without_data.by_leaf import ByLeaf, leaves_of
 from subclass_aot.cost.without_data.decided import decided, is_decided
 from subclass_aot.cost.without_data.rows import MOST, SMALL, fill, is_kept, on_rows
-from subclass_aot.errors import DataDependentError, MutationError, TraceError
+from subclass_aot.errors import DataDependentError, MutationError, ProfileError, TraceError
 from subclass_aot.meta import (
     Listener,
     MetaTensor,
@@ -45,6 +45,11 @@ from subclass_aot.ranks import in_eager_mode
 _IN_A_TRACE = """`subclass_aot.meta()` is entered by a function while it is traced, where nothing has data anyway.
   Your line:  {line}
   Instead: make the tensors without data outside, and pass them as arguments."""
+
+_ITSELF = """The program uses a tensor itself of which it was given a copy without data: {tensor}.
+  Your line:  {line}
+  A profile runs a copy, and copies what functions close over with it, but not what methods read of their module.
+  Instead: pass what holds the tensor: sa.profile(step, model, optimizer, batch)."""
 
 _COMMUNICATES = _torch.collectives.COLLECTIVES | {"fsdp"}
 
@@ -163,6 +168,23 @@ def running_stream() -> Stream | None:
     return next((mode for mode in reversed(_torch.dispatch.dispatch_modes()) if isinstance(mode, Stream)), None)
 
 
+@contextmanager
+def uses_no(originals: Iterable[torch.Tensor]) -> Iterator[None]:
+    """Runs the block, a program that has copies of some tensors, and refuses to use these tensors themselves.
+
+    Args:
+        originals: The tensors. Of integers and flags, both have the values.
+
+    Raises:
+        ProfileError: The program does, since something was not copied with them.
+    """
+    running = running_stream()
+    assert isinstance(running, DataFree)
+    with PutBack(partial(setattr, running, "originals", running.originals)):
+        running.originals = {id(x): x for x in originals if x.is_floating_point() or x.is_complex()}
+        yield
+
+
 class DataFree(Stream):
     """Computes, beside the specs, the values of small tensors that follow from known ones.
 
@@ -176,6 +198,7 @@ class DataFree(Stream):
     def __init__(self) -> None:
         super().__init__()
         self.assumptions = Assumptions()
+        self.originals: dict[int, torch.Tensor] = {}  # by id, tensors that the program has copies of
         self._values = ByLeaf()
         self._met: weakref.WeakSet[Storage] = weakref.WeakSet()  # what stands for the memory of real tensors
         self.of_meta = torch.device("meta")  # what a factory on this device means: see `native_device`
@@ -222,6 +245,9 @@ class DataFree(Stream):
         return self._values.of(leaf)  # type: ignore[no-any-return]
 
     def lift(self, tensor: torch.Tensor) -> MetaTensor:
+        if id(tensor) in self.originals:
+            shown = f"{type(tensor).__name__}({list(tensor.shape)}, {str(tensor.dtype).removeprefix('torch.')})"
+            raise ProfileError(_ITSELF.format(tensor=shown, line=user_line()))
         leaf = super().lift(tensor)
         if tensor.device.type != "meta":
             self._met.add(Storage.of(leaf))
@@ -317,7 +343,7 @@ class DataFree(Stream):
             memory = torch.UntypedStorage(storage.nbytes)
             for each, value in self._values.sharing(storage):
                 own = torch.empty(0, dtype=value.dtype)
-                own.set_(memory, each.storage_offset(), each.shape, each.stride())  # type: ignore[call-overload]
+                own.set_(memory, each.storage_offset(), each.shape, each.stride())
                 places = tuple(slice(None) if step else slice(1) for step in each.stride())
                 own[places] = value[places]
                 self._values.note(each, own)

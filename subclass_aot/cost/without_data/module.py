@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 from typing import Any, TypeVar
 
 import torch
 
 from subclass_aot.cost.devices import Device, claim_of
+from subclass_aot.cost.without_data.copies import deep_copied
 from subclass_aot.cost.without_data.mode import DataFree, meta, running_stream
 from subclass_aot.meta import MetaTensor
 
@@ -22,7 +22,8 @@ def to_meta(module: Module, device: str | torch.device | Device | None = None) -
     the program names none.
 
     Args:
-        module: Any module; it is not changed. Tied parameters stay tied.
+        module: Any module; it is not changed. Tied parameters stay tied. What cannot be copied, as a lock or a Python
+            module that is an attribute, is shared.
         device: The device to claim instead of each tensor's own: one of torch's, or a profile, as for
             `subclass_aot.meta`.
 
@@ -34,11 +35,11 @@ def to_meta(module: Module, device: str | torch.device | Device | None = None) -
     memo: dict[int, object] = {}
     for parameter in module.parameters():
         if id(parameter) not in memo:
-            fake = MetaTensor.like(parameter, device=claim)
-            memo[id(parameter)] = torch.nn.Parameter(fake.detach(), requires_grad=parameter.requires_grad)
+            made = MetaTensor.like(parameter, device=claim)
+            memo[id(parameter)] = torch.nn.Parameter(made.detach(), requires_grad=parameter.requires_grad)
     for buffer in module.buffers():
         memo[id(buffer)] = MetaTensor.like(buffer, device=claim)
-    fake = copy.deepcopy(module, memo)
+    fake: Module = deep_copied(module, memo)
     for part in fake.modules():
         if not isinstance(part, torch.jit.ScriptModule):
             part.forward = DataFreeForward(part, device)

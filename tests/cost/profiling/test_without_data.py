@@ -1,5 +1,8 @@
 """Copies without data keep what is shared, and the values of masks and counters."""
 
+import math
+import threading
+
 import pytest
 import torch
 from torch import nn
@@ -38,10 +41,11 @@ def test_long_masks_that_leave_nothing_out_are_known() -> None:
         return x[: int(mask.sum())]
 
     mask, some = torch.ones(100, 1000, dtype=torch.int64), torch.arange(100_000)
+    long = torch.arange(10**7)  # more than is kept
     assert sa.profile(program, mask, some, torch.randn(10**5)).assumed == []
     assert sa.profile(program, mask, some, torch.randn(10**5), device="H100").assumed == []
     with pytest.raises(sa.errors.DataDependentError, match="mask.all"):
-        sa.profile(program, some, some, torch.randn(10**5))
+        sa.profile(program, long, some, torch.randn(10**5))
 
 
 def test_a_tensor_that_is_an_attribute_of_a_module_has_no_data_either() -> None:
@@ -49,3 +53,22 @@ def test_a_tensor_that_is_an_attribute_of_a_module_has_no_data_either() -> None:
     layer.table = torch.ones(5)
     (other,) = without_data((layer,), torch.device("cuda:0"))
     assert isinstance(other.table, MetaTensor) and other.table.device.type == "cuda"
+
+
+def test_the_values_of_masks_are_known() -> None:
+    """That leave something out, too: a batch of 64 sentences of 1,024 words."""
+
+    def program(mask: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return x if mask.all() else x[:, : int(mask.sum(1).max())].clone()
+
+    mask = torch.arange(1024).expand(64, 1024) < 700
+    report = sa.profile(program, mask, torch.randn(64, 1024))
+    assert report.owners("kind", "end")["output"] == 64 * 700 * 4
+
+
+def test_what_cannot_be_copied_is_shared() -> None:
+    layer = nn.Linear(2, 2)
+    layer.lock, layer.math = threading.Lock(), math
+    (other,) = without_data((layer,), None)
+    assert other.lock is layer.lock and other.math is math
+    assert isinstance(sa.to_meta(layer).weight, MetaTensor) and sa.profile(layer, torch.ones(1, 2)).flops()
