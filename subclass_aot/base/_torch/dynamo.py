@@ -58,8 +58,11 @@ def below_dynamo(function: _Function) -> _Function:
 
 
 @contextmanager
-def without_dynamo() -> Iterator[None]:
+def without_dynamo(on_call: Callable[[], object] | None = None) -> Iterator[None]:
     """Runs the block so that functions made by `torch.compile` run as the Python functions that they were made of.
+
+    Args:
+        on_call: Is called where one is called.
 
     Else generated code would be run, or the compiler started, on tensors without data. The stance is public, but is
     the process's, and may not be set where Dynamo is at work; for that, it is switched off on this thread. Dynamo is
@@ -73,12 +76,32 @@ def without_dynamo() -> Iterator[None]:
     before = set_eval_frame(None)
     with PutBack(partial(set_eval_frame, before)), ExitStack() as stack:
         if _DYNAMO in sys.modules:
-            stack.enter_context(torch.compiler.set_stance("force_eager"))
+            stack.enter_context(_in_eager_mode(on_call))
         else:
-            sys.meta_path.insert(0, finder := _Finder(stack))
+            sys.meta_path.insert(0, finder := _Finder(stack, on_call))
             stack.callback(sys.meta_path.remove, finder)
         if (compiled_autograd := sys.modules.get(f"{_DYNAMO}.compiled_autograd")) is not None:
             stack.enter_context(compiled_autograd._disable())
+        yield
+
+
+@contextmanager
+def _in_eager_mode(on_call: Callable[[], object] | None) -> Iterator[None]:
+    """Sets Dynamo's stance. Where it applies the stance to a function that is called, `on_call` is called, too.
+
+    No public name tells of such a call. When it goes: nobody is told.
+    """
+    frames = sys.modules[f"{_DYNAMO}.eval_frame"]
+    apply = getattr(frames, "_callback_from_stance", None)
+    with torch.compiler.set_stance("force_eager"), PutBack(partial(setattr, frames, "_callback_from_stance", apply)):
+
+        def applied(callback: Any) -> Any:
+            if callable(callback) and on_call is not None:
+                on_call()
+            return None if apply is None else apply(callback)
+
+        if on_call is not None and apply is not None:
+            frames._callback_from_stance = applied  # type: ignore[attr-defined]
         yield
 
 
@@ -87,10 +110,12 @@ class _Finder(MetaPathFinder):
 
     Args:
         stack: Ends it.
+        on_call: As of `without_dynamo`.
     """
 
-    def __init__(self, stack: ExitStack) -> None:
+    def __init__(self, stack: ExitStack, on_call: Callable[[], object] | None) -> None:
         self._stack = stack
+        self._on_call = on_call
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         """Finds Dynamo as Python does, and no other module."""
@@ -100,7 +125,7 @@ class _Finder(MetaPathFinder):
 
             def exec_module(module: ModuleType) -> None:
                 load(module)
-                self._stack.enter_context(torch.compiler.set_stance("force_eager"))
+                self._stack.enter_context(_in_eager_mode(self._on_call))
 
             spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec

@@ -74,6 +74,7 @@ class Figures:
         memory: The bytes that there are; None if nobody said it.
         wrappers: Parameters that are wrappers.
         assumed: What the run took values to be, one in a line.
+        compiled: The lines that call functions made by `torch.compile`, which run as in eager mode.
         uncounted: Operators that may have products and have no formula, and how often they ran.
         unknown: What else the figures leave out.
         run: What was run; None for a block, which cannot be run again.
@@ -84,6 +85,7 @@ class Figures:
     memory: int | None = None
     wrappers: list[WrapperBytes] = field(default_factory=list)
     assumed: list[str] = field(default_factory=list)
+    compiled: list[str] = field(default_factory=list)
     uncounted: dict[str, int] = field(default_factory=dict)
     unknown: list[str] = field(default_factory=list)
     run: Any = field(default=None, repr=False)

@@ -21,7 +21,7 @@ from subclass_aot.cost.profiling.timeline import Timeline
 from subclass_aot.cost.profiling.unknown import unknown_of
 from subclass_aot.cost.profiling.with_data import with_data
 from subclass_aot.cost.profiling.without_data import PyTree, modules_in, of_training, optimizers_in, without_data
-from subclass_aot.cost.without_data import meta, uses_no
+from subclass_aot.cost.without_data import called_compiled, meta, uses_no
 from subclass_aot.errors import ProfileError
 
 Optimizer = torch.optim.Optimizer | Callable[..., torch.optim.Optimizer]
@@ -174,6 +174,7 @@ class Run:
             tree = without_data(self._tree, setting.claim, originals)
             with uses_no(originals):
                 report = self._ready(tree if batch is None else batch(tree)).report()
+            report.compiled = called_compiled()
         report.assumed = [str(each) for each in assumed]
         report.run = self
         return report

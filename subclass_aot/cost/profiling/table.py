@@ -72,6 +72,7 @@ def _work(report: Figures) -> list[str]:
 
 def _reservations(report: Figures) -> list[str]:
     lines = [f"assumed             {each}" for each in report.assumed]
+    lines += [f"as eager mode       what torch.compile made: {each}" for each in report.compiled]
     if report.uncounted:
         found = ", ".join(f"{name} ({times}x)" for name, times in report.uncounted.items())
         lines.append(f"not counted         products of {found}: there is no formula")

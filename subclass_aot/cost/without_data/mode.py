@@ -129,6 +129,7 @@ def _data_free() -> Iterator[DataFree]:
         torch.autograd.set_multithreading_enabled(False),  # listeners are those of a thread
         _foreach(),
         DataFree() as running,
+        _torch.dynamo.without_dynamo(lambda: running.compiled.setdefault(user_line())),
         functions.Replaced(running, functions.RECURRENT_WITH_CUDNN),
     ):
         yield running
@@ -168,6 +169,12 @@ def running_stream() -> Stream | None:
     return next((mode for mode in reversed(_torch.dispatch.dispatch_modes()) if isinstance(mode, Stream)), None)
 
 
+def called_compiled() -> list[str]:
+    """Returns the lines that have called functions made by `torch.compile` in this run, which run as in eager mode."""
+    running = running_stream()
+    return list(running.compiled) if isinstance(running, DataFree) else []
+
+
 @contextmanager
 def uses_no(originals: Iterable[torch.Tensor]) -> Iterator[None]:
     """Runs the block, a program that has copies of some tensors, and refuses to use these tensors themselves.
@@ -198,6 +205,7 @@ class DataFree(Stream):
     def __init__(self) -> None:
         super().__init__()
         self.assumptions = Assumptions()
+        self.compiled: dict[str, None] = {}  # the lines that call functions of `torch.compile`
         self.originals: dict[int, torch.Tensor] = {}  # by id, tensors that the program has copies of
         self._values = ByLeaf()
         self._met: weakref.WeakSet[Storage] = weakref.WeakSet()  # what stands for the memory of real tensors

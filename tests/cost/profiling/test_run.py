@@ -219,3 +219,21 @@ def test_backward_runs_in_the_thread_that_listens() -> None:
     with sa.profile(nn.Linear(2, 2)):
         assert not enabled()
     assert enabled()
+
+
+@pytest.mark.parametrize("fullgraph", [False, True])
+def test_what_torch_compile_made_runs_as_in_eager_mode(fullgraph: bool) -> None:
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        return x.square().mean()
+
+    def program(model: nn.Module, x: torch.Tensor, loss: Any = loss) -> None:
+        loss(model(x)).backward()
+
+    model, x = nn.Linear(8, 8), torch.randn(4, 8)
+    expected = sa.profile(program, model, x)
+    report = sa.profile(program, model, x, torch.compile(loss, fullgraph=fullgraph))
+    assert report.peak == expected.peak and report.flops() == expected.flops()
+    assert expected.compiled == [] and "loss(model(x)).backward()" in report.compiled[0]
+    assert "as eager mode       what torch.compile made: " in str(report)
+    real = model(x).square().mean()  # a compiled function is itself again
+    assert torch.equal(torch.compile(loss, backend="eager")(model(x)), real)
