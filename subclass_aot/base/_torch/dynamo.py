@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
@@ -85,24 +86,54 @@ def without_dynamo(on_call: Callable[[], object] | None = None) -> Iterator[None
         yield
 
 
+class _OfThread(threading.local):
+    """What this thread calls where it calls a function of `torch.compile`."""
+
+    on_call: Callable[[], object] | None = None
+
+
+_of_thread = _OfThread()
+_in_eager: list[ExitStack] = []  # one for each block; blocks of threads overlap, and the last one ends the stance
+_lock = threading.Lock()
+
+
 @contextmanager
 def _in_eager_mode(on_call: Callable[[], object] | None) -> Iterator[None]:
     """Sets Dynamo's stance. Where it applies the stance to a function that is called, `on_call` is called, too.
 
     No public name tells of such a call. When it goes: nobody is told.
     """
-    frames = sys.modules[f"{_DYNAMO}.eval_frame"]
-    apply = getattr(frames, "_callback_from_stance", None)
-    with torch.compiler.set_stance("force_eager"), PutBack(partial(setattr, frames, "_callback_from_stance", apply)):
-
-        def applied(callback: Any) -> Any:
-            if callable(callback) and on_call is not None:
-                on_call()
-            return None if apply is None else apply(callback)
-
-        if on_call is not None and apply is not None:
-            frames._callback_from_stance = applied  # type: ignore[attr-defined]
+    with _lock:
+        stack = _in_eager[0] if _in_eager else _stance()
+        _in_eager.append(stack)
+    with PutBack(_leave), PutBack(partial(setattr, _of_thread, "on_call", _of_thread.on_call)):
+        _of_thread.on_call = on_call
         yield
+
+
+def _leave() -> None:
+    with _lock:
+        stack = _in_eager.pop()
+        if not _in_eager:
+            stack.close()
+
+
+def _stance() -> ExitStack:
+    """Sets the stance of the process, and returns what undoes it."""
+    stack = ExitStack()
+    stack.enter_context(torch.compiler.set_stance("force_eager"))
+    frames: Any = sys.modules[f"{_DYNAMO}.eval_frame"]
+    apply = getattr(frames, "_callback_from_stance", None)
+
+    def applied(callback: Any) -> Any:
+        if callable(callback) and _of_thread.on_call is not None:
+            _of_thread.on_call()
+        return apply(callback)  # type: ignore[misc]
+
+    if apply is not None:
+        frames._callback_from_stance = applied
+        stack.callback(setattr, frames, "_callback_from_stance", apply)
+    return stack
 
 
 class _Finder(MetaPathFinder):

@@ -13,8 +13,7 @@ from subclass_aot.base import _torch
 from subclass_aot.base._stack import first_line, pass_on_interruption
 from subclass_aot.base.left_alone import reached
 from subclass_aot.cost.profiling.closures import Closures, Shells
-from subclass_aot.cost.without_data.copies import deep_copied
-from subclass_aot.cost.without_data.rows import MOST
+from subclass_aot.cost.without_data import deep_copied, is_kept
 from subclass_aot.errors import ProfileError, SubclassAotError
 from subclass_aot.meta import MetaTensor
 
@@ -127,7 +126,7 @@ def _is_number(tensor: torch.Tensor) -> bool:
 
 def is_small_number(tensor: torch.Tensor) -> bool:
     """Returns whether values may decide what a program does: those of masks, positions, lengths, counted steps."""
-    return _is_number(tensor) and (not tensor.dim() or (not tensor.is_floating_point() and tensor.nbytes <= MOST))
+    return _is_number(tensor) and (not tensor.dim() or (not tensor.is_floating_point() and is_kept(tensor)))
 
 
 def _filled_with(tensor: torch.Tensor) -> int | None:

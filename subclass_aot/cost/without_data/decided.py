@@ -17,6 +17,8 @@ from subclass_aot.base.operators import effects_of
 from subclass_aot.meta import MetaTensor, Spec
 
 _aten = torch.ops.aten
+_Operand = torch.Tensor | float | None
+"""A constant, a number, or what is not known."""
 _Known = Callable[[MetaTensor], torch.Tensor | None]
 
 
@@ -37,7 +39,7 @@ def decided(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], known
     """
     bound = effects_of(func).bind(args, kwargs)
 
-    def constant(value: Any) -> Any:
+    def constant(value: object) -> Any:
         return known(value) if type(value) is MetaTensor else value
 
     with _torch.dispatch.disable_current_modes(), torch.no_grad():
@@ -50,14 +52,14 @@ def decided(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], known
 def _bits(absorbing: bool) -> Callable[..., Any]:
     """Makes the rule of an operator on bits that gives one operand where that has all of them, or none."""
 
-    def rule(dtype: torch.dtype, x: Any, y: Any, *out: object) -> Any:
+    def rule(dtype: torch.dtype, x: _Operand, y: _Operand, *out: object) -> Any:
         bits = absorbing if dtype is torch.bool else -1 if absorbing else 0
         return bits if any(value is not None and _is_all(value, bits) for value in (x, y)) else None
 
     return rule
 
 
-def _is_all(value: Any, number: float) -> bool:
+def _is_all(value: torch.Tensor | float, number: float) -> bool:
     """Returns whether each element is a number; of a constant of expanded rows, one is looked at."""
     if not isinstance(value, torch.Tensor):
         return bool(value == number)
@@ -65,31 +67,31 @@ def _is_all(value: Any, number: float) -> bool:
     return bool(value.numel()) and bool((one == number).all())
 
 
-def _true(value: Any) -> Any:
+def _true(value: _Operand) -> Any:
     return None if value is None else value.bool() if isinstance(value, torch.Tensor) else bool(value)
 
 
 def _logical(absorbing: bool) -> Callable[..., Any]:
-    def rule(dtype: torch.dtype, x: Any, y: Any, *out: object) -> Any:
+    def rule(dtype: torch.dtype, x: _Operand, y: _Operand, *out: object) -> Any:
         return absorbing if any(value is not None and _is_all(_true(value), absorbing) for value in (x, y)) else None
 
     return rule
 
 
-def _product(dtype: torch.dtype, x: Any, y: Any, *out: object) -> Any:
-    """Zero times any integer; zero times a number that is not finite is none."""
+def _product(dtype: torch.dtype, x: _Operand, y: _Operand, *out: object) -> Any:
+    """Gives zero for zero times any integer; zero times a number that is not finite is no number."""
     if dtype.is_floating_point or dtype.is_complex:
         return None
     return 0 if any(value is not None and _is_all(value, 0) for value in (x, y)) else None
 
 
-def _where(dtype: torch.dtype, condition: Any, x: Any = None, y: Any = None, *out: object) -> Any:
+def _where(dtype: torch.dtype, condition: _Operand, x: _Operand = None, y: _Operand = None, *out: object) -> Any:
     if condition is None:
         return None
     return x if _is_all(_true(condition), True) else y if _is_all(_true(condition), False) else None
 
 
-def _filled(dtype: torch.dtype, x: Any, mask: Any, value: Any) -> Any:
+def _filled(dtype: torch.dtype, x: _Operand, mask: _Operand, value: _Operand) -> Any:
     return _where(dtype, mask, value, x)
 
 

@@ -221,6 +221,7 @@ def test_backward_runs_in_the_thread_that_listens() -> None:
     assert enabled()
 
 
+@pytest.mark.usefixtures("fresh_dynamo")
 @pytest.mark.parametrize("fullgraph", [False, True])
 def test_what_torch_compile_made_runs_as_in_eager_mode(fullgraph: bool) -> None:
     def loss(x: torch.Tensor) -> torch.Tensor:
