@@ -13,3 +13,4 @@ from subclass_aot.tensors.quant_aware import QuantAwareWeight as QuantAwareWeigh
 from subclass_aot.tensors.quantize import quantize_ as quantize_
 from subclass_aot.tensors.sparse24_weight import Sparse24Weight as Sparse24Weight
 from subclass_aot.tensors.two_tensor import TwoTensor as TwoTensor
+from subclass_aot.tensors.weights import weights_of as weights_of

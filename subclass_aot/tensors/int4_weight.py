@@ -11,7 +11,7 @@ from subclass_aot.kit.wrapper import Outer, WrapperTensor
 
 
 class Int4Weight(WrapperTensor, views="blocks"):
-    """A `[M, N]` weight that stands for `(codes - zero) * scale`, codes being 0 to 15.
+    """A `[M, N]` weight that stands for `(codes - zero) * scale`, codes being 0 to 15; or several, as of experts.
 
     >>> weight = Int4Weight.from_float(torch.tensor([[1.0, -2.0, 0.5, 0.0]]), group=4)
     >>> weight
@@ -27,37 +27,36 @@ class Int4Weight(WrapperTensor, views="blocks"):
     def outer_metadata(self) -> Outer:
         packed, scale, zero = self.packed.shape, self.scale.shape, self.zero.shape
         if Outer.are_known(self.packed, self.scale, self.zero) and not (
-            len(packed) == len(scale) == 2
+            len(packed) >= 2
             and scale == zero
-            and packed[0] == scale[0]
-            and (2 * packed[1] % scale[1] == 0 if scale[1] else not packed[1])
+            and packed[:-1] == scale[:-1]
+            and (2 * packed[-1] % scale[-1] == 0 if scale[-1] else not packed[-1])
         ):
             raise Outer.misfit(self, "packed[M, N / 2], and scale and zero[M, N / group]")
-        rows, half = packed
-        return Outer.like(self.packed, size=(rows, 2 * half), dtype=self.scale.dtype)
+        return Outer.like(self.packed, size=(*packed[:-1], 2 * packed[-1]), dtype=self.scale.dtype)
 
     def to_plain(self) -> torch.Tensor:
-        groups = self.scale.shape[1]
-        codes = unpacked(self.packed).to(self.scale.dtype).unflatten(1, (groups, -1))
-        return ((codes - self.zero[..., None]) * self.scale[..., None]).flatten(1)  # type: ignore[no-any-return]
+        groups = self.scale.shape[-1]
+        codes = unpacked(self.packed).to(self.scale.dtype).unflatten(-1, (groups, -1))
+        return ((codes - self.zero[..., None]) * self.scale[..., None]).flatten(-2)  # type: ignore[no-any-return]
 
     def from_plain(self, plain: torch.Tensor) -> Int4Weight:
         """Returns `plain` in as many groups as this weight has."""
-        grouped = plain.to(self.scale.dtype).unflatten(1, (self.scale.shape[1], -1))
+        grouped = plain.to(self.scale.dtype).unflatten(-1, (self.scale.shape[-1], -1))
         low, high = grouped.amin(-1).clamp(max=0), grouped.amax(-1).clamp(min=0)  # 0.0 has a code of its own
         scale = (high / 15 - low / 15).clamp(min=torch.finfo(self.scale.dtype).tiny)
         zero = (-low / scale).round().clamp(0, 15)
         codes = (grouped / scale[..., None] + zero[..., None]).round().clamp(0, 15)
-        return Int4Weight(packed(codes.flatten(1).to(torch.uint8)), scale, zero)
+        return Int4Weight(packed(codes.flatten(-2).to(torch.uint8)), scale, zero)
 
     @classmethod
     def from_float(cls, weight: torch.Tensor, group: int = 64) -> Int4Weight:
-        """Rounds a float weight `[M, N]` to 16 levels for each group of a row; `group` is even and divides N."""
-        if weight.dim() != 2 or group % 2 or weight.shape[1] % group:
+        """Rounds float weights `[..., M, N]` to 16 levels for each group of a row; `group` is even and divides N."""
+        if weight.dim() < 2 or group % 2 or weight.shape[-1] % group:
             raise ValueError(f"the rows of a weight of {tuple(weight.shape)} cannot be cut into groups of {group}")
-        rows, columns = weight.shape
-        blank = weight.new_empty(rows, columns // group)
-        return cls(weight.new_empty(rows, columns // 2, dtype=torch.uint8), blank, blank).from_plain(weight.detach())
+        *rows, columns = weight.shape
+        blank = weight.new_empty(*rows, columns // group)
+        return cls(weight.new_empty(*rows, columns // 2, dtype=torch.uint8), blank, blank).from_plain(weight.detach())
 
 
 def packed(codes: torch.Tensor) -> torch.Tensor:

@@ -43,7 +43,7 @@ class Scales(WrapperTensor, views="broadcast"):
 
 
 class NF4Weight(WrapperTensor, views="blocks"):
-    """A `[M, N]` weight that stands for `LEVELS[codes] * scales`, with a scale for each block of a row.
+    """A `[M, N]` weight that stands for `LEVELS[codes] * scales`, with a scale for each block of a row; or several.
 
     >>> weight = NF4Weight.from_float(torch.randn(8, 256))
     >>> sum(t.nbytes for t in (weight.packed, weight.scales.codes, weight.scales.step, weight.scales.center))
@@ -56,33 +56,39 @@ class NF4Weight(WrapperTensor, views="blocks"):
     def outer_metadata(self) -> Outer:
         packed, scales = self.packed.shape, self.scales.shape
         if Outer.are_known(self.packed, self.scales) and not (
-            len(packed) == len(scales) == 2
-            and packed[0] == scales[0]
-            and (2 * packed[1] % scales[1] == 0 if scales[1] else not packed[1])
+            len(packed) >= 2
+            and packed[:-1] == scales[:-1]
+            and (2 * packed[-1] % scales[-1] == 0 if scales[-1] else not packed[-1])
         ):
             raise Outer.misfit(self, "packed[M, N / 2] and scales[M, N / block]")
-        rows, half = packed
-        return Outer.like(self.packed, size=(rows, 2 * half), dtype=self.scales.dtype)
+        return Outer.like(self.packed, size=(*packed[:-1], 2 * packed[-1]), dtype=self.scales.dtype)
 
     def to_plain(self) -> torch.Tensor:
-        return levels_to_dense(self.packed, self.scales.codes, self.scales.step, self.scales.center, LEVELS)
+        packed, scales = self.packed, self.scales
+        if packed.dim() == 2:
+            return levels_to_dense(packed, scales.codes, scales.step, scales.center, LEVELS)
+        rows = scales.shape[:-1]  # those of several weights are rows of one
+        step, center = (field.expand(*rows, 1).flatten(0, -2) for field in (scales.step, scales.center))
+        flat: torch.Tensor = levels_to_dense(packed.flatten(0, -2), scales.codes.flatten(0, -2), step, center, LEVELS)
+        found: torch.Tensor = flat.unflatten(0, rows)
+        return found
 
     def from_plain(self, plain: torch.Tensor) -> NF4Weight:
-        blocks = plain.to(self.scales.dtype).unflatten(1, (self.scales.shape[1], -1))
+        blocks = plain.to(self.scales.dtype).unflatten(-1, (self.scales.shape[-1], -1))
         scales = self.scales.from_plain(blocks.abs().amax(-1))
         levels = torch.tensor(LEVELS, dtype=plain.dtype, device=plain.device)
         between = (levels[1:] + levels[:-1]) / 2
         smallest = torch.finfo(plain.dtype).tiny
         shares = blocks / scales.to_plain().clamp(min=smallest)[..., None]
         codes = torch.bucketize(shares.contiguous(), between)  # which copies another layout with a warning
-        return NF4Weight(packed(codes.flatten(1).to(torch.uint8)), scales)
+        return NF4Weight(packed(codes.flatten(-2).to(torch.uint8)), scales)
 
     @classmethod
     def from_float(cls, weight: torch.Tensor, block: int = 64) -> NF4Weight:
-        """Rounds a float weight `[M, N]`; `block` is even and divides N."""
-        if weight.dim() != 2 or block % 2 or weight.shape[1] % block:
+        """Rounds float weights `[..., M, N]`; `block` is even and divides N."""
+        if weight.dim() < 2 or block % 2 or weight.shape[-1] % block:
             raise ValueError(f"the rows of a weight of {tuple(weight.shape)} cannot be cut into blocks of {block}")
-        rows, columns = weight.shape
-        codes = weight.new_empty(rows, columns // block, dtype=torch.int8)
-        scales = Scales(codes, weight.new_empty(rows, 1), weight.new_empty(rows, 1))
-        return cls(weight.new_empty(rows, columns // 2, dtype=torch.uint8), scales).from_plain(weight.detach())
+        *rows, columns = weight.shape
+        codes = weight.new_empty(*rows, columns // block, dtype=torch.int8)
+        scales = Scales(codes, weight.new_empty(*rows, 1), weight.new_empty(*rows, 1))
+        return cls(weight.new_empty(*rows, columns // 2, dtype=torch.uint8), scales).from_plain(weight.detach())

@@ -79,11 +79,85 @@ def test_tied_weights_stay_tied() -> None:
 
 
 def test_tied_to_a_layer_that_is_not_chosen() -> None:
-    """The other goes on with the dense weight: it was not asked for."""
+    """Both are replaced, or neither: a head alone would take more memory, and `tie_weights()` would undo it."""
     module = nested()
     module["head"].weight = module["embed"].weight
-    quantize_(module, Int8Weight)
-    assert replaced(module) == LINEAR and type(module["embed"].weight.data) is torch.Tensor
+    with pytest.warns(UserWarning, match="12% of this ModuleDict stays dense: embed.weight.\n  A head is the weight"):
+        quantize_(module, Int8Weight)
+    assert replaced(module) == LINEAR - {"head.weight"} and module["head"].weight is module["embed"].weight
+    with pytest.raises(ValueError, match=r"head\.weight is embed\.weight, too, which is not chosen"):
+        quantize_(module, Int8Weight, "head")
+
+
+def test_several_classes_by_patterns() -> None:
+    module = nested()
+    module["first"]["more"] = nn.Linear(16, 16)  # type: ignore[operator]
+    int4 = functools.partial(Int4Weight.from_float, group=4)
+    module = quantize_(module, {"*.up": int4, "head": None, "*": Int8Weight})
+    found = {x.names[0]: x.cls for x in sa.tensors.weights_of(module).all if x.cls != "dense"}
+    assert found == {
+        "first.up.weight": "Int4Weight", "first.down.weight": "Int8Weight", "first.more.weight": "Int8Weight"
+    }  # fmt: skip
+    with pytest.raises(ValueError, match="beside patterns"):
+        quantize_(module, {"*": Int8Weight}, "head")
+    with pytest.raises(ValueError, match="fits any of the patterns"):
+        quantize_(module, {"none": Int8Weight})
+
+
+@pytest.mark.parametrize("to", [Int8Weight, Int8Weight.from_float, functools.partial(NF4Weight.from_float, block=4)])
+def test_twice_is_refused(to: Any) -> None:
+    module = quantize_(nested(), Int8Weight, "first.*")
+    before = dict(module.named_parameters())
+    with pytest.raises(ValueError, match=r"first\.up\.weight \(16, 8\) is a Int8Weight already"):
+        quantize_(module, to)
+    assert all(module.get_parameter(name) is p for name, p in before.items())
+
+
+class Experts(nn.Module):
+    """As transformers has them: a parameter of three dims for all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.Parameter(torch.randn(3, 16, 8))
+        self.down = nn.Parameter(torch.randn(3, 8, 16))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        parts = [nn.functional.linear(nn.functional.linear(x, self.up[i]).relu(), self.down[i]) for i in range(3)]
+        return torch.stack(parts).sum(0)
+
+
+def with_experts() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 8), nn.ModuleDict({"experts": Experts()})["experts"], nn.Conv1d(1, 2, 3))
+
+
+def test_a_warning_says_what_stays_dense() -> None:
+    module = with_experts()
+    with pytest.warns(UserWarning, match=r'stays dense: 1.up, 1.down(.|\n)*match="\*.1.up"(.|\n)*weights_of'):
+        quantize_(module, Int8Weight)
+    found = sa.tensors.weights_of(module)
+    assert {x.names[0] for x in found.dense[:2]} == {"1.up", "1.down"} and "dense" in str(found)
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize(
+    "cls",
+    [
+        Int8Weight,
+        sa.tensors.Int8DynamicWeight,
+        Float8Weight,
+        functools.partial(Int4Weight.from_float, group=4),
+        functools.partial(NF4Weight.from_float, block=4),
+    ],
+)
+def test_experts(cls: Any) -> None:
+    module, reference = with_experts(), with_experts()
+    quantize_(module, {"1.*": cls, "*": Int8Weight})
+    assert replaced(module) == {"0.weight", "1.up", "1.down"}
+    reference.load_state_dict(sa.files.dense_state_dict(module))
+    x = torch.randn(5, 8)
+    for run in (module[:2], sa.aot_compile(module[:2])):  # type: ignore[index]
+        torch.testing.assert_close(run(x), reference[:2](x), atol=0.2, rtol=0.1)  # type: ignore[index]
 
 
 @pytest.mark.parametrize(
