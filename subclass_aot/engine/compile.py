@@ -30,7 +30,7 @@ from subclass_aot.engine.guards import (
     StaticInputCache,
     refusing_line,
 )
-from subclass_aot.engine.methods import attributes_of_module, bound, compiled_inside, name_of, repr_of
+from subclass_aot.engine.methods import attribute_of, attributes_of_module, bound, compiled_inside, name_of, repr_of
 from subclass_aot.engine.options import Decompositions, Options, compile_graphs
 from subclass_aot.engine.runtime import (
     OtherValue,
@@ -207,6 +207,7 @@ class CompiledFunction(Generic[_P, _R]):
         self._changing = ChangingNumbers()
         self._used: UsedArguments | None = None  # what the function reads of its arguments, if not all of them
         self._is_used_known = False
+        self._forward: CompiledFunction[..., Any] | None = None  # of a module, for methods that call it
         self._restored: Held | None = None  # what a file has, if it comes from one
         self._with_grad = Gradients.NONE  # of which inputs the function was seen to read or change the `.grad`
         functools.update_wrapper(self, fn, updated=())
@@ -215,6 +216,16 @@ class CompiledFunction(Generic[_P, _R]):
 
     def __repr__(self) -> str:
         return repr_of(self, len(self._specializations))
+
+    def __getattr__(self, name: str) -> Any:
+        """Returns what the module has that it was made of: `parameters`, `config`, `generate`, ..."""
+        return attribute_of(self, name, self._compiled_forward)
+
+    def _compiled_forward(self) -> Any:
+        if self._forward is None:
+            module: Any = self.fn
+            self._forward = type(self)(module.forward, self._options)
+        return self._forward
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         """Returns a method where a class holds it, if it was made of a function."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 import types
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 import torch
+
+from subclass_aot.base.put_back import PutBack
 
 _NO_CALL = """aot_compile: {kind} cannot be called.
   What is compiled is a function, a module, or an object with `__call__`.
@@ -95,3 +99,52 @@ def repr_of(compiled: _Compiled, count: int) -> str:
     kind = "module" if isinstance(fn, torch.nn.Module) else "function"
     name = getattr(fn, "__qualname__", type(fn).__qualname__)
     return f"<compiled {kind} {name}: {count} signature{'' if count == 1 else 's'}>"
+
+
+def attribute_of(compiled: _Compiled, name: str, forward: Callable[[], Any]) -> Any:
+    """Returns what a compiled module has of the module by a name, as `config` or `generate`.
+
+    Args:
+        compiled: The compiled function.
+        name: A name that the compiled function itself does not have.
+        forward: Returns the compiled `forward` of the module.
+
+    Raises:
+        AttributeError: It was not made of a module, or the module has no such attribute.
+    """
+    fn = vars(compiled).get("fn")  # which is not there yet in a copy that is being made
+    if name.startswith("_") or not isinstance(fn, torch.nn.Module):
+        raise AttributeError(f"{type(compiled).__name__!r} object has no attribute {name!r}")
+    value = getattr(fn, name)
+    if not isinstance(value, types.MethodType) or value.__self__ is not fn:
+        return value
+    return _MethodOfModule(compiled, value, None if hasattr(torch.nn.Module, name) else forward)
+
+
+class _MethodOfModule:
+    """A method of the module that a compiled one was made of.
+
+    What it returns of itself, as `eval()` does, is the compiled one. Where it calls the module, as `generate` does,
+    the compiled `forward` runs.
+
+    Args:
+        compiled: The compiled module.
+        method: The method of the module.
+        forward: Returns the compiled `forward`; None for a method that every module has.
+    """
+
+    def __init__(self, compiled: _Compiled, method: types.MethodType, forward: Callable[[], Any] | None) -> None:
+        functools.update_wrapper(self, method)
+        self._compiled, self._method, self._forward = compiled, method, forward
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        module: Any = self._method.__self__
+        if self._forward is None:
+            result = self._method(*args, **kwargs)
+            return self._compiled if result is module else result
+        before, compiled = vars(module).get("forward"), self._forward()
+        undo = partial(delattr, module, "forward") if before is None else partial(setattr, module, "forward", before)
+        module.forward = compiled
+        with PutBack(undo):
+            result = self._method(*args, **kwargs)
+        return self._compiled if result is module else result

@@ -302,3 +302,69 @@ def test_names_texts_and_signatures() -> None:
     with pytest.warns(DeprecationWarning, match="script"):
         scripted = aot_compile(torch.jit.script(nn.Tanh()))
     assert repr(scripted) == "<compiled module RecursiveScriptModule: 0 signatures>"
+
+
+class Decoder(nn.Module):
+    """Calls itself, as models of transformers do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.config = nn.Linear(2, 2), {"steps": 3}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x).tanh()  # type: ignore[no-any-return]
+
+    def generate(self, x: torch.Tensor, *, fails: bool = False) -> torch.Tensor:
+        for _ in range(self.config["steps"]):
+            x = self(x)
+        if fails:
+            raise ValueError("the model's own")
+        return x
+
+    def prepared(self) -> Decoder:
+        return self
+
+
+def test_a_compiled_module_has_what_the_module_has() -> None:
+    model, x = Decoder(), torch.ones(3, 2)
+    compiled: Any = aot_compile(model)
+    assert compiled.config is model.config and compiled.layer is model.layer and compiled.training
+    assert (
+        list(compiled.parameters()) == list(model.parameters())
+        and compiled.state_dict().keys() == model.state_dict().keys()
+    )
+    assert compiled.eval() is compiled is compiled.prepared() and not model.training
+    assert compiled.double() is compiled and model.layer.weight.dtype == torch.float64
+    compiled.float()
+    with pytest.raises(AttributeError, match="'Decoder' object has no attribute 'nothing'"):
+        compiled.nothing  # noqa: B018
+    with pytest.raises(AttributeError, match="'CompiledFunction' object has no attribute '_layer'"):
+        compiled._layer  # noqa: B018
+    with pytest.raises(AttributeError, match="'CompiledFunction' object has no attribute 'parameters'"):
+        aot_compile(torch.sin).parameters  # noqa: B018
+    assert copy.deepcopy(compiled).config == model.config
+    assert compiled.generate.__name__ == "generate" and inspect.signature(compiled.generate).parameters.keys() == {
+        "x",
+        "fails",
+    }
+    torch.testing.assert_close(compiled(x), model(x))
+
+
+def test_a_method_that_calls_the_module_runs_what_is_compiled() -> None:
+    model, x, ran = Decoder(), torch.ones(3, 2), []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        ran.append(graph)
+        return graph
+
+    compiled: Any = aot_compile(model, fw_compiler=backend)
+    expected = model.generate(x)
+    torch.testing.assert_close(compiled.generate(x), expected)
+    assert ran and "forward" not in vars(model)
+    count = len(ran)
+    with pytest.raises(ValueError, match="the model's own"):
+        compiled.generate(x, fails=True)
+    assert len(ran) == count and "forward" not in vars(model) and torch.equal(model.generate(x), expected)
+    model.forward = lambda x: x + 1  # type: ignore[method-assign]
+    other: Any = aot_compile(model)
+    assert torch.equal(other.generate(x), x + 3) and vars(model)["forward"](x).equal(x + 1)
