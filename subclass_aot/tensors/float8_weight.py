@@ -8,10 +8,12 @@ from __future__ import annotations
 import torch
 
 from subclass_aot.kit.wrapper import Outer, WrapperTensor
+from subclass_aot.tensors.rows import picks_rows
 
 FORMAT = torch.float8_e4m3fn
 
 
+@picks_rows
 class Float8Weight(WrapperTensor, views="broadcast"):
     """A `[M, N]` weight that stands for `codes * scale`.
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 import torch
 
 from subclass_aot.kit.wrapper import Outer, WrapperTensor
+from subclass_aot.tensors.rows import picks_rows
 
 
+@picks_rows
 class Int4Weight(WrapperTensor, views="blocks"):
     """A `[M, N]` weight that stands for `(codes - zero) * scale`, codes being 0 to 15; or several, as of experts.
 

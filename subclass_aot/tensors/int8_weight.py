@@ -9,6 +9,7 @@ import torch
 from subclass_aot.base._torch import quantized
 from subclass_aot.kit.wrapper import Outer, WrapperTensor
 from subclass_aot.tensors.products import int8_mm
+from subclass_aot.tensors.rows import picks_rows
 
 aten: Any = torch.ops.aten
 
@@ -17,6 +18,7 @@ FEW = 8
 for each row. Of more, the product with codes in float is faster."""
 
 
+@picks_rows
 class Int8Weight(WrapperTensor, views="broadcast"):
     """A `[M, N]` weight that stands for `(codes - zero_point) * scale`.
 

@@ -12,6 +12,7 @@ from subclass_aot.kit.wrapper import Outer, WrapperTensor
 from subclass_aot.tensors.four_bits import levels_to_dense
 from subclass_aot.tensors.int4_weight import packed
 from subclass_aot.tensors.int8_weight import quantize
+from subclass_aot.tensors.rows import picks_rows
 
 LEVELS = (
     *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453),
@@ -42,6 +43,7 @@ class Scales(WrapperTensor, views="broadcast"):
         return Scales(*quantize(plain - center, shared), center)
 
 
+@picks_rows
 class NF4Weight(WrapperTensor, views="blocks"):
     """A `[M, N]` weight that stands for `LEVELS[codes] * scales`, with a scale for each block of a row; or several.
 
