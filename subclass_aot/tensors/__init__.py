@@ -1,5 +1,6 @@
 """Ready-made wrapper classes, each a small model of how to write one."""
 
+from subclass_aot.tensors.experts import multiply_in_transformers as multiply_in_transformers
 from subclass_aot.tensors.float8_weight import Float8Weight as Float8Weight
 from subclass_aot.tensors.int4_tiles import Int4Tiles as Int4Tiles
 from subclass_aot.tensors.int4_weight import Int4Weight as Int4Weight

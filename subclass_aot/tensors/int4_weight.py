@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import torch
 
-from subclass_aot.kit.wrapper import Outer, WrapperTensor
+from subclass_aot.kit.wrapper import Outer, ViewOf, WrapperTensor
+from subclass_aot.tensors.experts import multiplies_by_expert
 from subclass_aot.tensors.rows import picks_rows
 
 
@@ -21,6 +22,8 @@ class Int4Weight(WrapperTensor, views="blocks"):
     >>> weight.to_plain()
     tensor([[ 1.0000, -2.0000,  0.4000,  0.0000]])
     """
+
+    accepts = (ViewOf,)  # a product with experts reads the whole
 
     packed: torch.Tensor  # uint8[M, N / 2]; the even column of a pair is in the low bits
     scale: torch.Tensor  # float[M, N / group]
@@ -69,3 +72,6 @@ def packed(codes: torch.Tensor) -> torch.Tensor:
 def unpacked(pairs: torch.Tensor) -> torch.Tensor:
     """Returns the codes again."""
     return torch.stack([pairs & 15, pairs >> 4], -1).flatten(-2)
+
+
+multiplies_by_expert(Int4Weight)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import torch
 
-from subclass_aot.kit.wrapper import Outer, WrapperTensor
+from subclass_aot.kit.wrapper import Outer, ViewOf, WrapperTensor
+from subclass_aot.tensors.experts import multiplies_by_expert
 from subclass_aot.tensors.four_bits import levels_to_dense
 from subclass_aot.tensors.int4_weight import packed
 from subclass_aot.tensors.int8_weight import quantize
@@ -52,6 +53,8 @@ class NF4Weight(WrapperTensor, views="blocks"):
     1120
     """
 
+    accepts = (ViewOf,)  # a product with experts reads the whole
+
     packed: torch.Tensor  # uint8[M, N / 2]
     scales: Scales  # float[M, N / block]
 
@@ -94,3 +97,6 @@ class NF4Weight(WrapperTensor, views="blocks"):
         codes = weight.new_empty(*rows, columns // block, dtype=torch.int8)
         scales = Scales(codes, weight.new_empty(*rows, 1), weight.new_empty(*rows, 1))
         return cls(weight.new_empty(*rows, columns // 2, dtype=torch.uint8), scales).from_plain(weight.detach())
+
+
+multiplies_by_expert(NF4Weight, lambda packed, *scales: NF4Weight(packed, Scales(*scales)))

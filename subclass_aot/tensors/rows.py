@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from subclass_aot.kit.wrapper import WrapperTensor
+from subclass_aot.kit.wrapper import ViewOf, WrapperTensor
 
 aten: Any = torch.ops.aten
 _Class = TypeVar("_Class", bound=WrapperTensor)
@@ -26,20 +26,25 @@ def picks_rows(cls: type[_Class]) -> type[_Class]:
 
 
 def _embedding(weight: Any, indices: torch.Tensor, *options: object, **others: object) -> Any:
-    return _rows(weight, indices) if isinstance(weight, WrapperTensor) else NotImplemented
+    return _rows(weight, indices) if _has_rows(weight) else NotImplemented
 
 
 def _index_select(weight: Any, dim: int, index: torch.Tensor) -> Any:
-    is_first = isinstance(weight, WrapperTensor) and weight.dim() > 1 and dim in (0, -weight.dim())
+    is_first = _has_rows(weight) and weight.dim() > 1 and dim in (0, -weight.dim())
     return _rows(weight, index) if is_first and index.dim() == 1 else NotImplemented
 
 
 def _index(weight: Any, indices: Sequence[torch.Tensor | None]) -> Any:
     first, *rest = indices
-    is_first = isinstance(weight, WrapperTensor) and weight.dim() > 1 and not any(x is not None for x in rest)
+    is_first = _has_rows(weight) and weight.dim() > 1 and not any(x is not None for x in rest)
     if not is_first or first is None or first.dtype not in (torch.int64, torch.int32):
         return NotImplemented
     return _rows(weight, torch.where(first < 0, first + weight.shape[0], first))
+
+
+def _has_rows(weight: object) -> bool:
+    """Returns whether it is a weight of such a class, and no view that reads through one."""
+    return isinstance(weight, WrapperTensor) and not isinstance(weight, ViewOf)
 
 
 def _rows(weight: Any, indices: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,109 @@
+"""Products with the weights of several experts, of which a token visits a few.
+
+`torch._grouped_mm` multiplies rows that are sorted by expert, each group with the weight of its own. Of a quantized
+weight the dense ones of all experts would be made for that, at each call. The operator here makes those of experts
+that have rows, one at a time, and takes the product of the class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import torch
+from torch.utils.flop_counter import register_flop_formula
+
+from subclass_aot.kit.wrapper import ViewOf, WrapperTensor
+
+aten: Any = torch.ops.aten
+_Class = TypeVar("_Class", bound=WrapperTensor)
+
+_KINDS: dict[str, Callable[..., Any]] = {}
+"""By the name of a class, what makes a weight of one expert of its dense fields."""
+_PRODUCTS: list[tuple[Any, Callable[..., Any]]] = []  # that `transformers` does not have yet
+
+
+def multiplies_by_expert(cls: type[_Class], make: Callable[..., Any] | None = None) -> None:
+    """Declares a class whose fields have the expert as first dim, where it is the weight of several.
+
+    Args:
+        cls: The class.
+        make: What makes one of dense fields, where some are wrappers; the class itself if left out.
+    """
+    _KINDS[cls.__name__] = make or cls
+
+    def product(x: Any, weights: Any, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Any:
+        found = _of_experts(weights)
+        is_plain = isinstance(x, torch.Tensor) and not isinstance(x, WrapperTensor) and x.dim() == 2
+        if type(found) is not cls or not is_plain or offs is None or bias is not None or out_dtype is not None:
+            return NotImplemented
+        if x.device.type != "cpu" or found.dtype is not x.dtype:
+            return NotImplemented  # on another device, to read the groups is to wait for it
+        return experts_mm(x, list(_fields_of(found)), offs, cls.__name__)
+
+    cls.implements(aten._grouped_mm.default)(product)
+    _PRODUCTS.append((cls, product))
+
+
+def multiply_in_transformers() -> None:
+    """Has these products in the operator that `transformers` takes in a trace, where it was imported.
+
+    Its models call `torch._grouped_mm` in eager mode and, for dtypes but bfloat16, an operator of its own in a trace.
+    """
+    op = getattr(torch.ops.transformers, "grouped_mm_fallback", None)
+    while op is not None and _PRODUCTS:
+        cls, product = _PRODUCTS.pop()
+        cls.implements(op.default)(product)
+
+
+def _of_experts(weights: Any) -> Any:
+    """Returns the weights `[E, M, N]` of which these are `weights.transpose(-2, -1)`; None if they are of none."""
+    if not isinstance(weights, ViewOf):
+        return weights.mT if isinstance(weights, WrapperTensor) and weights.dim() == 3 else None
+    base, steps = weights.base, weights.steps
+    if len(steps) != 1 or base.dim() != 3 or steps[0][0] != "transpose.int":
+        return None
+    return base if sorted(dim % 3 for dim in steps[0][1]) == [1, 2] else None
+
+
+def _fields_of(weight: Any) -> Iterator[torch.Tensor]:
+    """Yields the dense tensors that a weight is made of."""
+    for name in weight.__tensor_flatten__()[0]:
+        field = getattr(weight, name)
+        if isinstance(field, WrapperTensor):
+            yield from _fields_of(field)
+        else:
+            yield field
+
+
+@torch.library.custom_op("subclass_aot::experts_mm", mutates_args=())
+def experts_mm(x: torch.Tensor, fields: list[torch.Tensor], offs: torch.Tensor, kind: str) -> torch.Tensor:
+    """Multiplies rows that are sorted by expert, each with the weight of its own.
+
+    Args:
+        x: `[rows, N]`.
+        fields: What the weights `[E, M, N]` are made of; the rows of the first are theirs.
+        offs: `int32[E]`: after each expert, how many rows there were.
+        kind: The name of their class.
+
+    Returns:
+        `[rows, M]`. Rows behind those of the last expert are zero.
+    """
+    found = x.new_zeros(x.shape[0], fields[0].shape[-2])
+    begin = 0
+    for expert, end in enumerate(offs.tolist()):
+        if end > begin:
+            weight = _KINDS[kind](*[field[min(expert, field.shape[0] - 1)] for field in fields])
+            found[begin:end] = torch.nn.functional.linear(x[begin:end], weight)
+            begin = end
+    return found
+
+
+@experts_mm.register_fake
+def _(x: torch.Tensor, fields: list[torch.Tensor], offs: torch.Tensor, kind: str) -> torch.Tensor:
+    return x.new_empty(x.shape[0], fields[0].shape[-2])
+
+
+@register_flop_formula(torch.ops.subclass_aot.experts_mm)
+def _flops(x: Any, fields: Any, *args: object, out_shape: Any = None, **kwargs: object) -> int:
+    return 2 * x[0] * x[1] * out_shape[1]  # type: ignore[no-any-return]
