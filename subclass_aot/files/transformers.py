@@ -23,7 +23,7 @@ from subclass_aot.base import _torch
 from subclass_aot.errors import MissingPackageError, StateDictError
 from subclass_aot.files.unwrap import KEY, unwrap_state_dict
 from subclass_aot.files.wrap import wrap_state_dict
-from subclass_aot.tensors import multiply_in_transformers, quantize_
+from subclass_aot.tensors import quantize_
 
 try:
     import safetensors
@@ -156,7 +156,6 @@ class Quantizer(HfQuantizer):
         self._kept = kept
         self._said, self._apart = _said_in(checkpoint_files or []) if self.pre_quantized else ({}, frozenset())
         self.serialized_names = _serialized(self._said, self._apart)
-        multiply_in_transformers()
         for name, parameter in () if self.pre_quantized else model.named_parameters():
             maker = self.maker(model, name)
             try:  # before gigabytes are read; the model has no data yet

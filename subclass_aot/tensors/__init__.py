@@ -1,6 +1,5 @@
 """Ready-made wrapper classes, each a small model of how to write one."""
 
-from subclass_aot.tensors.experts import multiply_in_transformers as multiply_in_transformers
 from subclass_aot.tensors.float8_weight import Float8Weight as Float8Weight
 from subclass_aot.tensors.int4_tiles import Int4Tiles as Int4Tiles
 from subclass_aot.tensors.int4_weight import Int4Weight as Int4Weight
@@ -14,4 +13,5 @@ from subclass_aot.tensors.quant_aware import QuantAwareWeight as QuantAwareWeigh
 from subclass_aot.tensors.quantize import quantize_ as quantize_
 from subclass_aot.tensors.sparse24_weight import Sparse24Weight as Sparse24Weight
 from subclass_aot.tensors.two_tensor import TwoTensor as TwoTensor
+from subclass_aot.tensors.weights import Weights as Weights
 from subclass_aot.tensors.weights import weights_of as weights_of

@@ -13,14 +13,14 @@ from typing import Any, TypeVar
 import torch
 from torch.utils.flop_counter import register_flop_formula
 
-from subclass_aot.kit.wrapper import ViewOf, WrapperTensor
+from subclass_aot.kit.wrapper import SERVED, ViewOf, WrapperTensor
 
 aten: Any = torch.ops.aten
 _Class = TypeVar("_Class", bound=WrapperTensor)
 
 _KINDS: dict[str, Callable[..., Any]] = {}
 """By the name of a class, what makes a weight of one expert of its dense fields."""
-_PRODUCTS: list[tuple[Any, Callable[..., Any]]] = []  # that `transformers` does not have yet
+_CLASSES: list[type[WrapperTensor]] = []
 
 
 def multiplies_by_expert(cls: type[_Class], make: Callable[..., Any] | None = None) -> None:
@@ -31,29 +31,30 @@ def multiplies_by_expert(cls: type[_Class], make: Callable[..., Any] | None = No
         make: What makes one of dense fields, where some are wrappers; the class itself if left out.
     """
     _KINDS[cls.__name__] = make or cls
-
-    def product(x: Any, weights: Any, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Any:
-        found = _of_experts(weights)
-        is_plain = isinstance(x, torch.Tensor) and not isinstance(x, WrapperTensor) and x.dim() == 2
-        if type(found) is not cls or not is_plain or offs is None or bias is not None or out_dtype is not None:
-            return NotImplemented
-        if x.device.type != "cpu" or found.dtype is not x.dtype:
-            return NotImplemented  # on another device, to read the groups is to wait for it
-        return experts_mm(x, list(_fields_of(found)), offs, cls.__name__)
-
-    cls.implements(aten._grouped_mm.default)(product)
-    _PRODUCTS.append((cls, product))
+    _CLASSES.append(cls)
+    cls.implements(aten._grouped_mm.default)(_product)
 
 
-def multiply_in_transformers() -> None:
-    """Has these products in the operator that `transformers` takes in a trace, where it was imported.
+def _product(x: Any, weights: Any, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Any:
+    found = _of_experts(weights)
+    is_plain = isinstance(x, torch.Tensor) and not isinstance(x, WrapperTensor) and x.dim() == 2
+    if type(found) not in _CLASSES or not is_plain or offs is None or bias is not None or out_dtype is not None:
+        return NotImplemented
+    if x.device.type != "cpu" or found.dtype is not x.dtype:
+        return NotImplemented  # on another device, to read the groups is to wait for it
+    return experts_mm(x, list(_fields_of(found)), offs, type(found).__name__)
 
-    Its models call `torch._grouped_mm` in eager mode and, for dtypes but bfloat16, an operator of its own in a trace.
+
+def _in_transformers(cls: type, operator: object) -> Callable[..., Any] | None:
+    """Returns the product of a class in the operator that models of `transformers` call in a trace.
+
+    They call `torch._grouped_mm` in eager mode, and this one in a trace, for all dtypes but bfloat16.
     """
-    op = getattr(torch.ops.transformers, "grouped_mm_fallback", None)
-    while op is not None and _PRODUCTS:
-        cls, product = _PRODUCTS.pop()
-        cls.implements(op.default)(product)
+    is_grouped = str(operator) == "transformers.grouped_mm_fallback.default"
+    return _product if is_grouped and cls in (*_CLASSES, ViewOf) else None
+
+
+SERVED["transformers"] = _in_transformers  # as `extend.register_namespace`, which the engine comes with
 
 
 def _of_experts(weights: Any) -> Any:

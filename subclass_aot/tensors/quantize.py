@@ -13,7 +13,6 @@ from torch import nn
 from subclass_aot.base import _torch
 from subclass_aot.base._stack import warn
 from subclass_aot.base._torch import quantized
-from subclass_aot.tensors.experts import multiply_in_transformers
 from subclass_aot.tensors.int4_tiles import Int4Tiles
 from subclass_aot.tensors.int4_weight import Int4Weight
 
@@ -100,7 +99,6 @@ def quantize_(module: nn.Module, to: To | Mapping[str, To | None], match: Match 
             made[id(place.weight)] = _replacement(place, maker)
     for place, parameter in [(place, made[id(place.weight)]) for place, _ in replaced]:
         setattr(place.module, place.key, parameter)
-    multiply_in_transformers()
     if "*" in rules:
         _warn_of_dense(module, tied)
     return module
