@@ -101,7 +101,7 @@ def repr_of(compiled: _Compiled, count: int) -> str:
     return f"<compiled {kind} {name}: {count} signature{'' if count == 1 else 's'}>"
 
 
-def attribute_of(compiled: _Compiled, name: str, forward: Callable[[], Any]) -> Any:
+def attribute_of(compiled: _Compiled, name: str, forward: Callable[[], object]) -> Any:
     """Returns what a compiled module has of the module by a name, as `config` or `generate`.
 
     Args:
@@ -137,7 +137,7 @@ class _MethodOfModule:
         functools.update_wrapper(self, method)
         self._compiled, self._method, self._forward = compiled, method, forward
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         module: Any = self._method.__self__
         if self._forward is None:
             result = self._method(*args, **kwargs)

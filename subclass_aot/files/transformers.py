@@ -27,6 +27,7 @@ from subclass_aot.tensors import quantize_
 
 try:
     import safetensors
+    from transformers import PreTrainedModel
     from transformers.conversion_mapping import get_model_conversion_mapping
     from transformers.core_model_loading import ConversionOps, WeightConverter
     from transformers.quantizers.auto import register_quantization_config, register_quantizer
@@ -68,7 +69,7 @@ class QuantizationConfig(QuantizationConfigMixin):
         self,
         weights: str | type | Mapping[str, Any] | list[Any] = "Int8Weight",
         modules_to_not_convert: list[str] | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         self.quant_method: Any = METHOD
         rules = weights if isinstance(weights, Mapping) and "class" not in weights else {"*": weights}
@@ -111,13 +112,13 @@ def _made(rule: dict[str, Any], weight: torch.Tensor) -> torch.Tensor:
     return made.weight.detach()  # type: ignore[no-any-return]
 
 
-def _rule(rule: Any) -> dict[str, Any] | None:
+def _rule(rule: object) -> dict[str, Any] | None:
     if rule is None:
         return None
     found = dict(rule) if isinstance(rule, Mapping) else {"class": rule}
-    if isinstance(found.get("class"), type):
-        found["class"] = found["class"].__name__
-    _class(found.get("class"))
+    named = found.get("class")
+    found["class"] = named.__name__ if isinstance(named, type) else named
+    _class(found["class"])
     return found
 
 
@@ -141,7 +142,7 @@ class Quantizer(HfQuantizer):
         """Returns that there are files."""
         return True
 
-    def validate_environment(self, *args: object, device_map: Any = None, **kwargs: object) -> None:
+    def validate_environment(self, *args: object, device_map: object = None, **kwargs: object) -> None:
         """Refuses to offload."""
         places = set(map(str, device_map.values())) if isinstance(device_map, dict) else {str(device_map)}
         moved = places & {"disk"} or (places & {"cpu"} if len(places) > 1 else set())
@@ -164,11 +165,11 @@ class Quantizer(HfQuantizer):
                 shown = f"{name} {tuple(parameter.shape)}"
                 raise ValueError(f"quantization_config: {shown} cannot be replaced: {error}") from error
 
-    def param_needs_quantization(self, model: Any, param_name: str, **kwargs: object) -> bool:
+    def param_needs_quantization(self, model: nn.Module, param_name: str, **kwargs: object) -> bool:
         """Returns whether a parameter is one of those that are rounded."""
         return self.maker(model, param_name) is not None
 
-    def maker(self, model: Any, name: str) -> Any:
+    def maker(self, model: nn.Module, name: str) -> Any:
         """Returns what makes the weight of a parameter; None where it stays dense."""
         path, _, key = name.rpartition(".")
         if any(path == kept or f".{kept}." in f".{path}." for kept in self._kept):
@@ -208,7 +209,7 @@ class Quantizer(HfQuantizer):
                 return saved, entry
         raise StateDictError(f"{name}: the files have parts of it, and their headers do not say of what class it is")
 
-    def get_state_dict_and_metadata(self, model: Any) -> tuple[dict[str, Any], dict[str, str]]:
+    def get_state_dict_and_metadata(self, model: PreTrainedModel) -> tuple[dict[str, Any], dict[str, str]]:
         """Returns the dense tensors that are saved, and what the wrappers are.
 
         Files of `transformers` have the weights of experts one by one, and it cuts what is saved so. Parts of a wrapper
@@ -216,7 +217,8 @@ class Quantizer(HfQuantizer):
         """
         conversions = getattr(model, "_weight_conversions", None)
         if conversions is not None:  # what is saved is no wrapper any more
-            model._weight_conversions = [each for each in conversions if not _is_own(each)]
+            kept: Any = [each for each in conversions if not _is_own(each)]
+            model._weight_conversions = kept
         tensors, metadata = unwrap_state_dict(model.state_dict())
         if KEY not in metadata:
             return tensors, metadata
@@ -227,7 +229,7 @@ class Quantizer(HfQuantizer):
                 tensors[f"{above}._{key}{place.removeprefix(name)}".removeprefix(".")] = tensors.pop(place)
         return tensors, {**metadata, _APART: json.dumps(apart)}
 
-    def _process_model_after_weight_loading(self, model: Any, **kwargs: object) -> Any:
+    def _process_model_after_weight_loading(self, model: nn.Module, **kwargs: object) -> Any:
         if not any(_torch.wrappers.is_traceable_wrapper_subclass(p) for p in model.parameters()):
             raise ValueError(
                 f"quantization_config: no weight of this {type(model).__name__} was replaced. Linear layers are, and "
@@ -235,7 +237,7 @@ class Quantizer(HfQuantizer):
             )
         return model
 
-    def _dequantize(self, model: Any, dtype: torch.dtype | None = None) -> Any:
+    def _dequantize(self, model: nn.Module, dtype: torch.dtype | None = None) -> Any:
         for module in model.modules():
             for key, parameter in list(module.named_parameters(recurse=False)):
                 if hasattr(parameter, "to_plain"):
@@ -251,7 +253,12 @@ class _Round(ConversionOps):
         self.hf_quantizer = hf_quantizer
 
     def convert(
-        self, input_dict: dict[str, Any], *args: object, model: Any = None, full_layer_name: str = "", **kwargs: object
+        self,
+        input_dict: dict[str, Any],
+        *args: object,
+        model: Any = None,
+        full_layer_name: str = "",
+        **kwargs: object,
     ) -> dict[str, Any]:
         """Returns the parameter by its name."""
         (value,) = input_dict.values()
@@ -267,7 +274,12 @@ class _Wrap(ConversionOps):
         self.hf_quantizer = hf_quantizer
 
     def convert(
-        self, input_dict: dict[str, Any], *args: object, model: Any = None, full_layer_name: str = "", **kwargs: object
+        self,
+        input_dict: dict[str, Any],
+        *args: object,
+        model: nn.Module | None = None,
+        full_layer_name: str = "",
+        **kwargs: object,
     ) -> dict[str, Any]:
         """Returns the parameter by its name."""
         saved, entry = self.hf_quantizer.entry_of(full_layer_name)
@@ -283,7 +295,7 @@ class _Wrap(ConversionOps):
         return {full_layer_name: nn.Parameter(made, requires_grad=False)}
 
 
-def _is_converted(model: Any, name: str) -> bool:
+def _is_converted(model: PreTrainedModel, name: str) -> bool:
     """Returns whether `transformers` makes a parameter of several weights of a file, and cuts it again."""
     conversions = getattr(model, "_weight_conversions", None)
     if conversions is None:  # what `transformers` takes of a model that it has not loaded
@@ -293,7 +305,7 @@ def _is_converted(model: Any, name: str) -> bool:
     return any(re.search(pattern.replace("*", ".*"), name) for pattern in patterns)
 
 
-def _is_own(conversion: Any) -> bool:
+def _is_own(conversion: object) -> bool:
     return any(isinstance(operation, _Wrap) for operation in getattr(conversion, "operations", ()))
 
 

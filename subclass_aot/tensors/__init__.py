@@ -10,8 +10,12 @@ from subclass_aot.tensors.lora_weight import LoraWeight as LoraWeight
 from subclass_aot.tensors.masked_tensor import MaskedTensor as MaskedTensor
 from subclass_aot.tensors.nf4_weight import NF4Weight as NF4Weight
 from subclass_aot.tensors.quant_aware import QuantAwareWeight as QuantAwareWeight
-from subclass_aot.tensors.quantize import quantize_ as quantize_
+from subclass_aot.tensors.quantizing.quantize import quantize_ as quantize_
+from subclass_aot.tensors.quantizing.weights import Weights as Weights
+from subclass_aot.tensors.quantizing.weights import weights_of as weights_of
 from subclass_aot.tensors.sparse24_weight import Sparse24Weight as Sparse24Weight
 from subclass_aot.tensors.two_tensor import TwoTensor as TwoTensor
-from subclass_aot.tensors.weights import Weights as Weights
-from subclass_aot.tensors.weights import weights_of as weights_of
+
+# isort: split
+import subclass_aot.tensors.quantizing.experts  # noqa: F401  # which declares products with experts
+import subclass_aot.tensors.quantizing.rows  # noqa: F401  # and reads of rows

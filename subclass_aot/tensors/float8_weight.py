@@ -8,13 +8,10 @@ from __future__ import annotations
 import torch
 
 from subclass_aot.kit.wrapper import Outer, WrapperTensor
-from subclass_aot.tensors.experts import multiplies_by_expert
-from subclass_aot.tensors.rows import picks_rows
 
 FORMAT = torch.float8_e4m3fn
 
 
-@picks_rows
 class Float8Weight(WrapperTensor, views="broadcast"):
     """A `[M, N]` weight that stands for `codes * scale`.
 
@@ -47,6 +44,3 @@ class Float8Weight(WrapperTensor, views="broadcast"):
         """Rounds a float weight `[M, N]` to the values of E4M3, scaled for each row."""
         like = cls(weight.new_empty(weight.shape, dtype=FORMAT), weight.new_empty(*weight.shape[:-1], 1))
         return like.from_plain(weight.detach())
-
-
-multiplies_by_expert(Float8Weight)

@@ -32,15 +32,22 @@ def levels_to_dense(
     """Returns `levels[packed] * (codes * step + center)`.
 
     Args:
-        packed: `uint8[M, N / 2]`; the even column of a pair is in the low bits.
-        codes: `int8[M, blocks]`, of the scales.
-        step: `[M, 1]`.
-        center: `[M, 1]`.
+        packed: `uint8[..., M, N / 2]`; the even column of a pair is in the low bits.
+        codes: `int8[..., M, blocks]`, of the scales.
+        step: `[..., M, 1]`.
+        center: `[..., M, 1]`.
         levels: Sixteen.
 
     Returns:
-        `[M, N]`, contiguous.
+        `[..., M, N]`, contiguous.
     """
+    if packed.dim() > 2:  # the rows of several weights are rows of one
+        rows = codes.shape[:-1]
+        packed, codes, step, center = (
+            field.expand(*rows, field.shape[-1]).flatten(0, -2) for field in (packed, codes, step, center)
+        )
+        found: torch.Tensor = levels_to_dense(packed, codes, step, center, levels).unflatten(0, rows)
+        return found
     block = 2 * packed.shape[1] // codes.shape[1]
     return dense(quantized.nf4_dense, packed, block, codes, step, center, levels)
 

@@ -8,11 +8,8 @@ from __future__ import annotations
 import torch
 
 from subclass_aot.kit.wrapper import Outer, ViewOf, WrapperTensor
-from subclass_aot.tensors.experts import multiplies_by_expert
-from subclass_aot.tensors.rows import picks_rows
 
 
-@picks_rows
 class Int4Weight(WrapperTensor, views="blocks"):
     """A `[M, N]` weight that stands for `(codes - zero) * scale`, codes being 0 to 15; or several, as of experts.
 
@@ -72,6 +69,3 @@ def packed(codes: torch.Tensor) -> torch.Tensor:
 def unpacked(pairs: torch.Tensor) -> torch.Tensor:
     """Returns the codes again."""
     return torch.stack([pairs & 15, pairs >> 4], -1).flatten(-2)
-
-
-multiplies_by_expert(Int4Weight)

@@ -8,9 +8,7 @@ import torch
 
 from subclass_aot.base._torch import quantized
 from subclass_aot.kit.wrapper import Outer, WrapperTensor
-from subclass_aot.tensors.experts import multiplies_by_expert
 from subclass_aot.tensors.products import int8_mm
-from subclass_aot.tensors.rows import picks_rows
 
 aten: Any = torch.ops.aten
 
@@ -19,7 +17,6 @@ FEW = 8
 for each row. Of more, the product with codes in float is faster."""
 
 
-@picks_rows
 class Int8Weight(WrapperTensor, views="broadcast"):
     """A `[M, N]` weight that stands for `(codes - zero_point) * scale`.
 
@@ -102,6 +99,3 @@ def view(weight: Int8Weight, size: list[int]) -> Any:
     fields = {"scale": weight.scale, "zero_point": weight.zero_point}
     whole = {name: field.expand(weight.shape).reshape(size) for name, field in fields.items() if field is not None}
     return type(weight)(weight.codes.view(size), **whole)
-
-
-multiplies_by_expert(Int8Weight)

@@ -9,11 +9,9 @@ from __future__ import annotations
 import torch
 
 from subclass_aot.kit.wrapper import Outer, ViewOf, WrapperTensor
-from subclass_aot.tensors.experts import multiplies_by_expert
 from subclass_aot.tensors.four_bits import levels_to_dense
 from subclass_aot.tensors.int4_weight import packed
 from subclass_aot.tensors.int8_weight import quantize
-from subclass_aot.tensors.rows import picks_rows
 
 LEVELS = (
     *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453),
@@ -44,7 +42,6 @@ class Scales(WrapperTensor, views="broadcast"):
         return Scales(*quantize(plain - center, shared), center)
 
 
-@picks_rows
 class NF4Weight(WrapperTensor, views="blocks"):
     """A `[M, N]` weight that stands for `LEVELS[codes] * scales`, with a scale for each block of a row; or several.
 
@@ -69,14 +66,7 @@ class NF4Weight(WrapperTensor, views="blocks"):
         return Outer.like(self.packed, size=(*packed[:-1], 2 * packed[-1]), dtype=self.scales.dtype)
 
     def to_plain(self) -> torch.Tensor:
-        packed, scales = self.packed, self.scales
-        if packed.dim() == 2:
-            return levels_to_dense(packed, scales.codes, scales.step, scales.center, LEVELS)
-        rows = scales.shape[:-1]  # those of several weights are rows of one
-        step, center = (field.expand(*rows, 1).flatten(0, -2) for field in (scales.step, scales.center))
-        flat: torch.Tensor = levels_to_dense(packed.flatten(0, -2), scales.codes.flatten(0, -2), step, center, LEVELS)
-        found: torch.Tensor = flat.unflatten(0, rows)
-        return found
+        return levels_to_dense(self.packed, self.scales.codes, self.scales.step, self.scales.center, LEVELS)
 
     def from_plain(self, plain: torch.Tensor) -> NF4Weight:
         blocks = plain.to(self.scales.dtype).unflatten(-1, (self.scales.shape[-1], -1))
@@ -97,6 +87,3 @@ class NF4Weight(WrapperTensor, views="blocks"):
         codes = weight.new_empty(*rows, columns // block, dtype=torch.int8)
         scales = Scales(codes, weight.new_empty(*rows, 1), weight.new_empty(*rows, 1))
         return cls(weight.new_empty(*rows, columns // 2, dtype=torch.uint8), scales).from_plain(weight.detach())
-
-
-multiplies_by_expert(NF4Weight, lambda packed, *scales: NF4Weight(packed, Scales(*scales)))

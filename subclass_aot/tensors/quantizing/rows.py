@@ -3,38 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
 from subclass_aot.kit.wrapper import ViewOf, WrapperTensor
+from subclass_aot.tensors.float8_weight import Float8Weight
+from subclass_aot.tensors.int4_weight import Int4Weight
+from subclass_aot.tensors.int8_weight import Int8Weight
+from subclass_aot.tensors.nf4_weight import NF4Weight
 
 aten: Any = torch.ops.aten
-_Class = TypeVar("_Class", bound=WrapperTensor)
 
 
-def picks_rows(cls: type[_Class]) -> type[_Class]:
-    """Declares a class of which each field has the rows of the tensor, or one for all of them.
-
-    Args:
-        cls: The class; its rows are its first dim, and its `to_plain` makes any of them dense.
-    """
-    cls.implements(aten.embedding.default)(_embedding)
-    cls.implements(aten.index_select.default)(_index_select)
-    cls.implements(aten.index.Tensor)(_index)
-    return cls
-
-
-def _embedding(weight: Any, indices: torch.Tensor, *options: object, **others: object) -> Any:
+def _embedding(weight: object, indices: torch.Tensor, *options: object, **others: object) -> Any:
     return _rows(weight, indices) if _has_rows(weight) else NotImplemented
 
 
-def _index_select(weight: Any, dim: int, index: torch.Tensor) -> Any:
+def _index_select(weight: torch.Tensor, dim: int, index: torch.Tensor) -> Any:
     is_first = _has_rows(weight) and weight.dim() > 1 and dim in (0, -weight.dim())
     return _rows(weight, index) if is_first and index.dim() == 1 else NotImplemented
 
 
-def _index(weight: Any, indices: Sequence[torch.Tensor | None]) -> Any:
+def _index(weight: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> Any:
     first, *rest = indices
     is_first = _has_rows(weight) and weight.dim() > 1 and not any(x is not None for x in rest)
     if not is_first or first is None or first.dtype not in (torch.int64, torch.int32):
@@ -71,3 +62,9 @@ def _selected(field: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     if field.dtype.is_floating_point and field.dtype.itemsize == 1:  # torch has no kernel for them
         return field.view(torch.uint8).index_select(0, index).view(field.dtype)
     return field.index_select(0, index)
+
+
+for _cls in (Int8Weight, Float8Weight, Int4Weight, NF4Weight):  # each field has the rows of the tensor, or one for all
+    _cls.implements(aten.embedding.default)(_embedding)
+    _cls.implements(aten.index_select.default)(_index_select)
+    _cls.implements(aten.index.Tensor)(_index)

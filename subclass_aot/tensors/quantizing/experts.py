@@ -7,38 +7,40 @@ that have rows, one at a time, and takes the product of the class.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch.utils.flop_counter import register_flop_formula
 
 from subclass_aot.kit.wrapper import SERVED, ViewOf, WrapperTensor
+from subclass_aot.tensors.float8_weight import Float8Weight
+from subclass_aot.tensors.int4_weight import Int4Weight
+from subclass_aot.tensors.int8_weight import Int8Weight
+from subclass_aot.tensors.nf4_weight import NF4Weight, Scales
 
 aten: Any = torch.ops.aten
-_Class = TypeVar("_Class", bound=WrapperTensor)
 
-_KINDS: dict[str, Callable[..., Any]] = {}
+_CLASSES: tuple[type[WrapperTensor], ...] = (Int8Weight, Float8Weight, Int4Weight, NF4Weight)
+"""Their fields have the expert as first dim, where they are the weight of several."""
+_KINDS: dict[str, Callable[..., Any]] = {
+    **{cls.__name__: cls for cls in _CLASSES},
+    "NF4Weight": lambda packed, *scales: NF4Weight(packed, Scales(*scales)),
+}
 """By the name of a class, what makes a weight of one expert of its dense fields."""
-_CLASSES: list[type[WrapperTensor]] = []
 
 
-def multiplies_by_expert(cls: type[_Class], make: Callable[..., Any] | None = None) -> None:
-    """Declares a class whose fields have the expert as first dim, where it is the weight of several.
-
-    Args:
-        cls: The class.
-        make: What makes one of dense fields, where some are wrappers; the class itself if left out.
-    """
-    _KINDS[cls.__name__] = make or cls
-    _CLASSES.append(cls)
-    cls.implements(aten._grouped_mm.default)(_product)
-
-
-def _product(x: Any, weights: Any, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Any:
+def _product(
+    x: object,
+    weights: object,
+    offs: torch.Tensor | None = None,
+    bias: object = None,
+    out_dtype: object = None,
+) -> Any:
     found = _of_experts(weights)
-    is_plain = isinstance(x, torch.Tensor) and not isinstance(x, WrapperTensor) and x.dim() == 2
-    if type(found) not in _CLASSES or not is_plain or offs is None or bias is not None or out_dtype is not None:
+    if not isinstance(x, torch.Tensor) or isinstance(x, WrapperTensor) or x.dim() != 2:
+        return NotImplemented
+    if type(found) not in _CLASSES or offs is None or bias is not None or out_dtype is not None:
         return NotImplemented
     if x.device.type != "cpu" or found.dtype is not x.dtype:
         return NotImplemented  # on another device, to read the groups is to wait for it
@@ -54,10 +56,12 @@ def _in_transformers(cls: type, operator: object) -> Callable[..., Any] | None:
     return _product if is_grouped and cls in (*_CLASSES, ViewOf) else None
 
 
+for _cls in _CLASSES:
+    _cls.implements(aten._grouped_mm.default)(_product)
 SERVED["transformers"] = _in_transformers  # as `extend.register_namespace`, which the engine comes with
 
 
-def _of_experts(weights: Any) -> Any:
+def _of_experts(weights: object) -> Any:
     """Returns the weights `[E, M, N]` of which these are `weights.transpose(-2, -1)`; None if they are of none."""
     if not isinstance(weights, ViewOf):
         return weights.mT if isinstance(weights, WrapperTensor) and weights.dim() == 3 else None
@@ -106,5 +110,5 @@ def _(x: torch.Tensor, fields: list[torch.Tensor], offs: torch.Tensor, kind: str
 
 
 @register_flop_formula(torch.ops.subclass_aot.experts_mm)
-def _flops(x: Any, fields: Any, *args: object, out_shape: Any = None, **kwargs: object) -> int:
-    return 2 * x[0] * x[1] * out_shape[1]  # type: ignore[no-any-return]
+def _flops(x: Sequence[int], fields: object, *args: object, out_shape: Sequence[int] = (), **kwargs: object) -> int:
+    return 2 * x[0] * x[1] * out_shape[1]
