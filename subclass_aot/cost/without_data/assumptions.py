@@ -103,6 +103,18 @@ class Assumptions:
         self._made: dict[tuple[str, str], Assumption] = {}
         self.note = self._likely.note
 
+    def with_constants(self, constant: Callable[[MetaTensor], torch.Tensor | None]) -> Assumptions:
+        """Has what is known go before what is likely.
+
+        Args:
+            constant: Returns the values of a leaf, or None.
+
+        Returns:
+            The same assumptions.
+        """
+        self._likely.constant = constant
+        return self
+
     def __iter__(self) -> Iterator[Assumption]:
         """Iterates over the assumptions, in the order in which they were made."""
         return iter(self._made.values())

@@ -14,6 +14,7 @@ import torch
 from subclass_aot.base import _torch
 from subclass_aot.base._torch.operators import Operator
 from subclass_aot.base.operators import effects_of
+from subclass_aot.cost.without_data.rows import same_everywhere
 from subclass_aot.meta import MetaTensor, Spec
 
 _aten = torch.ops.aten
@@ -87,7 +88,8 @@ def _product(dtype: torch.dtype, x: _Operand, y: _Operand, *out: object) -> Any:
 
 def _where(dtype: torch.dtype, condition: _Operand, x: _Operand = None, y: _Operand = None, *out: object) -> Any:
     if condition is None:
-        return None
+        both = [same_everywhere(value) if isinstance(value, torch.Tensor) else value for value in (x, y)]
+        return both[0] if both[0] == both[1] else None  # whatever it is
     return x if _is_all(_true(condition), True) else y if _is_all(_true(condition), False) else None
 
 

@@ -14,6 +14,7 @@ import torch
 from subclass_aot.base._torch.operators import Operator
 from subclass_aot.base.operators import argument_at, effects_of
 from subclass_aot.cost.without_data.by_leaf import ByLeaf, leaves_of
+from subclass_aot.cost.without_data.rows import same_everywhere
 from subclass_aot.meta import MetaTensor
 
 _aten = torch.ops.aten
@@ -22,8 +23,19 @@ _SMALL = 1e-6
 """A number is likely to be larger than a positive one that is no larger than this: such guard divisions."""
 
 
+_ABSENT = 1e8
+"""Any number is likely to be larger than the negative of this or of more, by which programs mean that there is none."""
+
+
 class Position(int):
     """A position in a tensor, which no sum counts."""
+
+
+class NotYet(int):
+    """False of a flag that a loop gathers, `done |= tokens == end`: all of such are not true, either."""
+
+
+_NOT_YET = NotYet(0)
 
 
 class Likely:
@@ -31,11 +43,15 @@ class Likely:
 
     Args:
         fraction: The part of the elements of a mask that are true, and of a tensor that are not zero.
+
+    Attributes:
+        constant: Returns the values of a leaf, or None; what is known is not only likely.
     """
 
     def __init__(self, fraction: float) -> None:
         self._fraction = fraction
         self._noted = ByLeaf()
+        self.constant: Callable[[MetaTensor], torch.Tensor | None] = lambda leaf: None
 
     def note(self, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """Notes what the elements of a result are likely to be, if the operator says it.
@@ -67,8 +83,15 @@ class Likely:
         """Returns what each element of a tensor is likely to be; None if nobody knows. A mask is full."""
         if type(value) is not MetaTensor:
             return None
+        constant = self.constant(value)
+        if constant is not None:
+            return same_everywhere(constant)
         noted = self._noted.of(value)
         return True if noted is None and value.dtype is torch.bool else noted
+
+    def is_constant(self, value: object) -> bool:
+        """Returns whether the values of a tensor are known."""
+        return type(value) is MetaTensor and self.constant(value) is not None
 
     def part_of(self, elements: int) -> int:
         """Returns how many elements of a mask are true."""
@@ -84,15 +107,25 @@ def _always(value: object) -> _Rule:
 
 def _same(all: Likely, result: MetaTensor, x: object, *args: object) -> Any:
     likely = all.of(x)
-    if likely is None or result.dtype is torch.bool:
-        return None if likely is None else bool(likely)
+    if likely is None or isinstance(likely, NotYet):
+        return likely
+    if result.dtype is torch.bool:
+        return bool(likely)
     if isinstance(likely, bool):
         return float(likely) if result.dtype.is_floating_point else int(likely)
     return None if isinstance(likely, Position) and result.dtype.is_floating_point else likely
 
 
 def _larger(all: Likely, result: MetaTensor, x: object, y: object) -> bool:
-    return isinstance(y, float) and 0 < y <= _SMALL
+    number = all.of(y) if type(y) is MetaTensor else y
+    is_number = isinstance(number, int | float) and not isinstance(number, bool | Position)
+    return is_number and (0 < number <= _SMALL or number <= -_ABSENT)  # type: ignore[operator]
+
+
+def _chosen(all: Likely, result: MetaTensor, condition: object, x: object = None, y: object = None) -> Any:
+    likely = all.of(condition)
+    chosen = x if likely else y
+    return None if likely is None else all.of(chosen) if type(chosen) is MetaTensor else chosen
 
 
 def _negated(all: Likely, result: MetaTensor, x: object) -> Any:
@@ -101,15 +134,27 @@ def _negated(all: Likely, result: MetaTensor, x: object) -> Any:
 
 
 def _both(all: Likely, result: MetaTensor, x: object, y: object) -> Any:
-    return _of_both(result, all.of(x), all.of(y), min)
+    found = all.of(x), all.of(y)
+    return _of_both(result, *found, min, any(isinstance(value, NotYet) for value in found))
 
 
 def _either(all: Likely, result: MetaTensor, x: object, y: object) -> Any:
-    return _of_both(result, all.of(x), all.of(y), max)
+    is_gathered = any(all.is_constant(value) or isinstance(all.of(value), NotYet) for value in (x, y))
+    return _of_both(result, all.of(x), all.of(y), max, is_gathered)
 
 
-def _of_both(result: MetaTensor, x: Any, y: Any, of: Callable[[Any, Any], Any]) -> Any:
-    return None if x is None or y is None or result.dtype is not torch.bool else bool(of(x, y))
+def _of_both(result: MetaTensor, x: Any, y: Any, of: Callable[[Any, Any], Any], is_gathered: bool) -> Any:
+    if result.dtype is not torch.bool:
+        return None
+    decides = of(False, True)  # one flag that is so decides, whatever the other is
+    if x is None or y is None:
+        known = [value for value in (x, y) if value is not None and bool(value) == decides]
+        return None if not known else _NOT_YET if isinstance(known[0], NotYet) else decides
+    return _NOT_YET if is_gathered and not of(x, y) else bool(of(x, y))
+
+
+def _all(all: Likely, result: MetaTensor, x: object, *args: object) -> Any:
+    return all.of(x) if isinstance(all.of(x), NotYet) else True
 
 
 def _summed(all: Likely, result: MetaTensor, x: Any, *args: object) -> int | None:
@@ -132,7 +177,8 @@ def _shifted(by: Callable[[Any, Any], Any]) -> _Rule:
 
 def _joined(all: Likely, result: MetaTensor, parts: Any, *args: object) -> Any:
     found = [_same(all, result, part) for part in parts]
-    return found[0] if found and all_same(found) else None
+    gathered = next((value for value in found if isinstance(value, NotYet)), None)
+    return (found[0] if gathered is None else gathered) if found and all_same(found) else None
 
 
 def all_same(values: list[Any]) -> bool:
@@ -140,7 +186,7 @@ def all_same(values: list[Any]) -> bool:
     return all(value == values[0] for value in values)
 
 
-_COMPARISONS = "eq ne lt le ge isnan isinf isneginf isposinf"
+_COMPARISONS = "eq ne lt le ge isin isnan isinf isneginf isposinf"
 _COPIES = (
     "select slice view _unsafe_view reshape squeeze unsqueeze expand permute transpose t alias detach clone _to_copy "
     "max min amax amin index index_select gather take masked_select floor_divide remainder _unsafe_index flip roll"
@@ -151,7 +197,8 @@ _RULES: dict[Any, _Rule] = {
     **{getattr(_aten, name): _same for name in _COPIES.split()},
     **{getattr(_aten, name): _always(Position(0)) for name in _FIRST.split()},
     _aten.gt: _larger,
-    _aten.all: _always(True),
+    _aten.where: _chosen,
+    _aten.all: _all,
     _aten.isfinite: _always(True),
     _aten.isclose: _always(True),
     _aten.any: _same,

@@ -117,7 +117,7 @@ def meta(
             )
         if assume is not False:
             stack.enter_context(PutBack(partial(setattr, running, "assumptions", running.assumptions)))
-            running.assumptions = Assumptions(assume, fraction)
+            running.assumptions = Assumptions(assume, fraction).with_constants(running.value_of)
         yield running.assumptions
 
 

@@ -57,6 +57,16 @@ def has_rows(value: torch.Tensor) -> bool:
     return _in_memory(value) != value.numel()
 
 
+def same_everywhere(value: torch.Tensor) -> bool | int | float | None:
+    """Returns the number that a constant has at each of its places; None where it has several, or none."""
+    with _torch.dispatch.disable_current_modes(), torch.no_grad():
+        one = value[tuple(slice(None) if step else slice(1) for step in value.stride())]
+        if not value.numel() or one.is_complex() or one.numel() > SMALL:
+            return None
+        first = one.flatten()[0]
+        return first.item() if bool((one == first).all()) else None  # type: ignore[return-value]
+
+
 def _in_memory(value: torch.Tensor) -> int:
     return math.prod(n for n, step in zip(value.shape, value.stride(), strict=True) if step)
 

@@ -63,6 +63,11 @@ def each_row_has_its_length() -> int:
 LOOPS: dict[str, Callable[[], int]] = {
     "or": lambda: until_all(lambda done, n: done | (tokens() == 2) | over(n), all_of),
     "logical or": lambda: until_all(lambda done, n: done.logical_or(tokens() == 2).logical_or(over(n)), all_of),
+    "until all are": lambda: until_all(lambda done, n: done | (tokens() == 2) | over(n), torch.all),
+    "until none is open": lambda: until_all(lambda done, n: done | (tokens() == 2) | over(n), lambda x: not (~x).any()),
+    "gathered": lambda: until_all(
+        lambda done, n: torch.cat([done, tokens(1) == 2]).gather(0, tokens()) | over(n), torch.all
+    ),
     "in place": lambda: until_all(joined, all_of),
     "where": lambda: until_all(lambda done, n: torch.where(over(n), True, done | (tokens() == 2)), all_of),
     "filled": lambda: until_all(lambda done, n: (done | (tokens() == 2)).masked_fill(over(n), True), all_of),

@@ -26,6 +26,16 @@ READS: dict[str, tuple[Callable[[], Any], Any]] = {
     "drawn": (lambda: torch.multinomial(x(3, 5).softmax(1), 1).tolist(), [[0], [0], [0]]),
     "experts": (lambda: x(6, 4).topk(2)[1].unique().tolist(), [0] * 12),
     "joined": (lambda: torch.cat([x(3).argmax().view(1), x(3).argmax().view(1)]).tolist(), [0, 0]),
+    "larger than what is none": (lambda: bool((x(3) > torch.full((3,), -1e9)).any()), True),
+    "larger than a negative one": (lambda: bool(x(3).sum() > -1.0), False),
+    "chosen": (lambda: bool((x(3) > torch.where(x(3) == 2, x(3), -1e9)).any()), True),
+    "a check of two comparisons": (lambda: bool(((x(3) == 0) | (x(3) == 1)).all()), True),
+    "gathered flags": (lambda: bool((torch.zeros(3, dtype=torch.bool) | (x(3) == 1)).all()), False),
+    "of which some count": (
+        lambda: bool(((torch.zeros(3, dtype=torch.bool) | (x(3) == 1)) & torch.tensor([True, False, True])).any()),
+        False,
+    ),
+    "words that are allowed": (lambda: bool(torch.isin(x(3).argsort(), torch.arange(9)).all()), True),
     "parts": (lambda: [bool(each) for each in (x(2) > 0).all(0, keepdim=True).unbind()], [True]),
 }
 
