@@ -74,12 +74,18 @@ def without_dynamo(on_call: Callable[[], object] | None = None) -> Iterator[None
     its module is imported, which is slow. When it goes: nothing.
     """
     set_eval_frame: Any = torch._C._dynamo.eval_frame.set_eval_frame
-    before = set_eval_frame(None)
-    with PutBack(partial(set_eval_frame, before)), ExitStack() as stack:
+    before, block = set_eval_frame(None), object()
+    with (
+        PutBack(partial(set_eval_frame, before)),
+        PutBack(partial(_leave, block)),
+        PutBack(partial(setattr, _of_thread, "on_call", _of_thread.on_call)),
+        ExitStack() as stack,
+    ):
+        _of_thread.on_call = on_call
         if _DYNAMO in sys.modules:
-            stack.enter_context(_in_eager_mode(on_call))
-        else:
-            sys.meta_path.insert(0, finder := _Finder(stack, on_call))
+            _enter(block)
+        else:  # which another thread may import
+            sys.meta_path.insert(0, finder := _Finder(partial(_enter, block)))
             stack.callback(sys.meta_path.remove, finder)
         if (compiled_autograd := sys.modules.get(f"{_DYNAMO}.compiled_autograd")) is not None:
             stack.enter_context(compiled_autograd._disable())
@@ -93,33 +99,34 @@ class _OfThread(threading.local):
 
 
 _of_thread = _OfThread()
-_in_eager: list[ExitStack] = []  # one for each block; blocks of threads overlap, and the last one ends the stance
+_blocks: list[object] = []  # those of threads overlap, and the last one ends the stance
+_undo: ExitStack | None = None
 _lock = threading.Lock()
 
 
-@contextmanager
-def _in_eager_mode(on_call: Callable[[], object] | None) -> Iterator[None]:
-    """Sets Dynamo's stance. Where it applies the stance to a function that is called, `on_call` is called, too.
-
-    No public name tells of such a call. When it goes: nobody is told.
-    """
+def _enter(block: object) -> None:
+    global _undo
     with _lock:
-        stack = _in_eager[0] if _in_eager else _stance()
-        _in_eager.append(stack)
-    with PutBack(_leave), PutBack(partial(setattr, _of_thread, "on_call", _of_thread.on_call)):
-        _of_thread.on_call = on_call
-        yield
+        _undo = _undo or _stance()
+        _blocks.append(block)
 
 
-def _leave() -> None:
+def _leave(block: object) -> None:
+    global _undo
     with _lock:
-        stack = _in_eager.pop()
-        if not _in_eager:
-            stack.close()
+        if block in _blocks:
+            _blocks.remove(block)
+            if not _blocks and _undo is not None:
+                _undo.close()
+                _undo = None
 
 
 def _stance() -> ExitStack:
-    """Sets the stance of the process, and returns what undoes it."""
+    """Sets the stance of the process, and returns what undoes it.
+
+    Where Dynamo applies it to a function that is called, `on_call` of the thread is called, too. No public name tells
+    of such a call. When it goes: nobody is told.
+    """
     stack = ExitStack()
     stack.enter_context(torch.compiler.set_stance("force_eager"))
     frames: Any = sys.modules[f"{_DYNAMO}.eval_frame"]
@@ -140,13 +147,11 @@ class _Finder(MetaPathFinder):
     """Sets the stance when Dynamo has been imported.
 
     Args:
-        stack: Ends it.
-        on_call: As of `without_dynamo`.
+        enter: Sets it.
     """
 
-    def __init__(self, stack: ExitStack, on_call: Callable[[], object] | None) -> None:
-        self._stack = stack
-        self._on_call = on_call
+    def __init__(self, enter: Callable[[], object]) -> None:
+        self._enter = enter
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         """Finds Dynamo as Python does, and no other module."""
@@ -156,7 +161,7 @@ class _Finder(MetaPathFinder):
 
             def exec_module(module: ModuleType) -> None:
                 load(module)
-                self._stack.enter_context(_in_eager_mode(self._on_call))
+                self._enter()
 
             spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec

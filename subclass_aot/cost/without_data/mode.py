@@ -312,6 +312,8 @@ class DataFree(Stream):
         elif known and not effects_of(func).random:
             call = self._with_constants((args, kwargs))
             found = None if call is None else on_rows(func, call, [x.meta_spec for x in made])
+            if found is None and writes and self._is_written(func, args, kwargs, given, as_rows=False):
+                in_place, found = True, self._on_constants(func, args, kwargs)
         elif is_decided(func) and len(made) == 1:
             found = decided(func, args, kwargs, self._values.of, made[0].meta_spec)
         if found is None:
@@ -320,18 +322,31 @@ class DataFree(Stream):
         return values, in_place
 
     def _is_written(
-        self, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], given: list[MetaTensor]
+        self,
+        func: Operator,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        given: list[MetaTensor],
+        as_rows: bool = True,
     ) -> bool:
         """Returns whether an operator writes constants in their place, as it writes leaves.
 
-        They have memory as the leaves have, then; of a long one that is written as a whole, one row is computed.
+        They have memory as the leaves have, then.
+
+        Args:
+            func: The operator.
+            args: Its arguments.
+            kwargs: Its keyword arguments.
+            given: The leaves among these.
+            as_rows: Whether a long one that is written as a whole, and has no views, is none: one row is computed.
         """
         written = [x for place in effects_of(func).writes for x in leaves_of(argument_at(place, args, kwargs))]
         if effects_of(func).random or effects_of(func).reshapes:
             return False
         has_memory = all(map(self._has_memory, written))
         is_long = any(Storage.of(x).nbytes > SMALL for x in written)
-        if is_long and not has_memory and all(map(_is_whole, written)):
+        is_alone = all(_is_whole(x) and len(self._values.sharing(Storage.of(x))) == 1 for x in written)
+        if as_rows and is_long and not has_memory and is_alone:
             return False
         if any(x.meta_spec.numel * x.meta_spec.dtype.itemsize > MOST for x in given):
             return False

@@ -64,7 +64,7 @@ def same_everywhere(value: torch.Tensor) -> bool | int | float | None:
         if not value.numel() or one.is_complex() or one.numel() > SMALL:
             return None
         first = one.flatten()[0]
-        return first.item() if bool((one == first).all()) else None  # type: ignore[return-value]
+        return first.item() if bool((one == first).all()) else None
 
 
 def _in_memory(value: torch.Tensor) -> int:
@@ -109,7 +109,7 @@ def _on_one_row(func: Operator, call: tuple[tuple[Any, ...], dict[str, Any]], re
     tree: Any = call
     tensors = [x for x in optree.tree_iter(tree, none_is_leaf=True) if isinstance(x, torch.Tensor)]
     dims = max((x.dim() for x in tensors), default=0)
-    along = _dims_of(func, call, dims)
+    along = _dims_of(func, call, dims) if tensors else ()  # what makes a tensor of numbers, as `arange`, is as it is
     if along is None or not results:
         return None
     is_one = func.overloadpacket in _OF_ONE

@@ -337,7 +337,7 @@ def given_other_memory() -> torch.Tensor:
     "program",
     [
         lambda: torch.rand(3),
-        lambda: torch.zeros(10**6),
+        lambda: torch.arange(10**8),  # more than is kept
         lambda: F.dropout(torch.ones(3)),
         written_from_unknown,
         base_of_what_was_written,
