@@ -18,6 +18,11 @@ FILLERS: dict[Any, tuple[str, int]] = {
 }
 """What fills tensors: with a number, or with that at a position among the arguments."""
 
+BLANK = frozenset(
+    getattr(_aten, name) for name in "empty empty_like empty_strided empty_permuted new_empty new_empty_strided".split()
+)
+"""What makes a tensor of which nobody has said what is in it."""
+
 
 def made_by(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Returns the number that a factory fills a tensor with; None of all other operators, and if nobody knows it."""

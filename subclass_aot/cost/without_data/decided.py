@@ -105,4 +105,5 @@ _RULES: dict[Any, Callable[..., Any]] = {
     **{getattr(_aten, name): _product for name in ("mul", "mul_")},
     **{getattr(_aten, name): _filled for name in ("masked_fill", "masked_fill_")},
     _aten.where: _where,
+    _aten.copy_: lambda dtype, x, y, *_: y,
 }

@@ -268,6 +268,8 @@ class DataFree(Stream):
     def on_operator(self, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: object) -> None:
         if self.assumptions.is_on:
             self.assumptions.note(func, args, kwargs, result)
+        if func.overloadpacket in fillers.BLANK:
+            return  # whatever the memory here has had
         writes, number = effects_of(func).writes, fillers.made_by(func, args, kwargs)
         if not writes and number is None:
             for a in args:

@@ -98,6 +98,8 @@ VALUES: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], list[Any] | None
     "a part": (lambda x: (x > 2) & torch.tensor([True, False, False]), None),
     "the unknown one": (lambda x: torch.where(torch.ones(3) > 0, x, 4), None),
     "of nothing": (lambda x: (x > 2) | torch.zeros(3, dtype=torch.bool), None),
+    "copied": (lambda x: torch.empty_like(x).copy_(torch.arange(3)), [0, 1, 2]),
+    "filled memory": (lambda x: torch.empty_like(x).fill_(2).mul_(3), [6, 6, 6]),
     "written": (lambda x: x.mul_(0), [0] * 3),
     "a part is written": (lambda x: x.index_put_((torch.tensor([0]),), torch.tensor(3)), None),
 }

@@ -338,6 +338,9 @@ def given_other_memory() -> torch.Tensor:
     [
         lambda: torch.rand(3),
         lambda: torch.arange(10**8),  # more than is kept
+        lambda: torch.empty(3),
+        lambda: torch.empty_like(torch.ones(3)),
+        lambda: torch.ones(3).new_empty(3),
         lambda: F.dropout(torch.ones(3)),
         written_from_unknown,
         base_of_what_was_written,
