@@ -19,6 +19,7 @@ import hypothesis
 import pytest
 import torch
 
+from subclass_aot.base import lru_caches
 from subclass_aot.engine import stages
 from subclass_aot.native import accelerated, build, cache
 from subclass_aot.testing import invariants
@@ -126,6 +127,8 @@ def _small_heap(request: pytest.FixtureRequest) -> None:
     else:
         gc.collect()
         gc.freeze()
+        # A search for caches in the modules of all tests would take longer than most tests do.
+        lru_caches.take_as_searched(sys.modules.keys() - {name})
 
 
 @pytest.fixture

@@ -61,15 +61,16 @@ def _is_of_a_program(frame: FrameType) -> bool:
     return is_user_file(file) and not is_installed(str(frame.f_globals.get("__name__")), file)
 
 
-def reached(roots: Iterable[Any]) -> Iterator[Any]:
+def reached(roots: Iterable[Any], most: int = sys.maxsize) -> Iterator[Any]:
     """Yields objects, and those that they lead to: through containers, objects, classes and closures.
 
     Args:
         roots: Where the search begins, as globals of modules.
+        most: After so many objects it goes no further.
     """
     seen: set[int] = set()
     met: dict[int, Any] = {id(x): x for x in roots}
-    while met:
+    while met and len(seen) < most:
         seen.update(met)
         yield from met.values()
         level = [part for x in met.values() for part in _within(x)]

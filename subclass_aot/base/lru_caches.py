@@ -143,25 +143,45 @@ def _new_left_alone() -> list[Any]:
     A search takes as long as all else. So modules, and what functions have that run, are searched once after each
     `gc.freeze()`: what is made later is not left alone.
     """
-    global _marker
-    if not gc.get_freeze_count():
+    global _marker, _is_frozen
+    if not _is_frozen and not gc.get_freeze_count():
         return []
-    if all(each is not _marker for each in gc.get_objects()):  # it was made at the last search, and is left alone now
+    _is_frozen, objects = True, gc.get_objects()  # of a frozen heap: few, where to count the others takes long
+    if len(objects) > _MANY and not gc.get_freeze_count():  # it is frozen no more
+        _is_frozen = False
+        return []
+    if all(each is not _marker for each in objects):  # it was made at the last search, and is left alone now
         _searched_modules.clear()
         _searched_code.clear()
         _marker = []
     modules = {str(names.get("__name__")): names for names in modules_of_programs()}
     functions = running(_searched_code)
-    roots = [names for name, names in modules.items() if name not in _searched_modules]
-    roots += itertools.chain(*functions.values())
+    new = [names for name, names in modules.items() if name not in _searched_modules]
+    held = list(itertools.chain(*functions.values()))
     _searched_modules.update(modules)
     _searched_code.update(functions)
-    return [x for x in reached(roots) if type(x) is _CACHE]
+    return [x for x in itertools.chain(reached(new), reached(held, _NEAR)) if type(x) is _CACHE]
 
 
+_is_frozen = False
+_MANY = 100_000
+"""As many objects has a program whose heap is not frozen."""
+_NEAR = 5_000
+"""Objects that are looked at from the variables of functions that run: some lead to all that there is."""
 _marker: list[None] = []
 _searched_modules: set[str] = set()
 _searched_code: weakref.WeakSet[CodeType] = weakref.WeakSet()
+
+
+def take_as_searched(modules: Iterable[str]) -> None:
+    """Has modules be searched no more until the next `gc.freeze()`.
+
+    Args:
+        modules: Their names.
+    """
+    global _marker
+    _searched_modules.update(modules)
+    _marker = []
 
 
 def _is_of_a_program(cache: object) -> bool:

@@ -26,9 +26,11 @@ def is_traced() -> bool:
     pytest does, asks for no graphs.
     """
     of_all = logging.getLogger().handlers
-    handlers = [handler for handler in _internal.trace_log.handlers if handler not in of_all]
     kind = getattr(_internal, "LazyTraceHandler", None)
-    undecided = all(type(handler) is kind and getattr(handler, "root_dir", "") is None for handler in handlers)
+    handlers = _internal.trace_log.handlers
+    undecided = all(
+        handler in of_all or type(handler) is kind and getattr(handler, "root_dir", "") is None for handler in handlers
+    )
     return not undecided or bool(handlers) and "MAST_HPC_JOB_NAME" in os.environ
 
 
