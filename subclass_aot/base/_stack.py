@@ -182,6 +182,16 @@ def _format_line(frames: Sequence[UserFrame]) -> str:
     return f"{file}:{line}: {linecache.getline(file, line).strip()}"
 
 
+def is_program_file(module: str, file: str) -> bool:
+    """Returns whether a file is of a program: the user's, and not installed.
+
+    Args:
+        module: The name of the module.
+        file: Its file.
+    """
+    return is_user_file(file) and not is_installed(module, file)
+
+
 def is_standard(filename: str) -> bool:
     """Returns whether a file is of Python's own library, as `copy.py` is: whoever called it is more to the point."""
     return filename.startswith(_STANDARD_LIBRARY) and "site-packages" not in filename

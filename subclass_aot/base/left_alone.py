@@ -15,7 +15,7 @@ from functools import partial
 from types import CellType, CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from subclass_aot.base._stack import is_installed, is_user_file
+from subclass_aot.base._stack import is_program_file
 from subclass_aot.base.shown_type import modules_of_programs
 from subclass_aot.base.variables import variables_of
 
@@ -50,15 +50,10 @@ def running(but: Container[CodeType] = ()) -> dict[CodeType, list[Any]]:
     while frame is not None:
         code = frame.f_code
         is_function = code.co_flags & inspect.CO_OPTIMIZED  # what a module has, is found without its frame
-        if is_function and code not in but and _is_of_a_program(frame):
+        if is_function and code not in but and is_program_file(str(frame.f_globals.get("__name__")), code.co_filename):
             found.setdefault(code, []).extend(variables_of(frame).values())
         frame = frame.f_back
     return found
-
-
-def _is_of_a_program(frame: FrameType) -> bool:
-    file = frame.f_code.co_filename
-    return is_user_file(file) and not is_installed(str(frame.f_globals.get("__name__")), file)
 
 
 def reached(roots: Iterable[Any], most: int = sys.maxsize) -> Iterator[Any]:

@@ -72,10 +72,11 @@ class QuantizationConfig(QuantizationConfigMixin):
         **kwargs: object,
     ) -> None:
         self.quant_method: Any = METHOD
-        rules = weights if isinstance(weights, Mapping) and "class" not in weights else {"*": weights}
-        pairs = rules.items() if isinstance(rules, Mapping) and not isinstance(weights, list) else weights
+        if not isinstance(weights, list):
+            is_rule = not isinstance(weights, Mapping) or "class" in weights
+            weights = [["*", weights]] if is_rule else list(weights.items())  # type: ignore[union-attr]
         # In pairs, since JSON is written with its names in another order, and the first that fits counts.
-        self.weights: list[list[Any]] = [[pattern, _rule(rule)] for pattern, rule in pairs]
+        self.weights: list[list[Any]] = [[pattern, _rule(rule)] for pattern, rule in weights]
         self.modules_to_not_convert = modules_to_not_convert
 
     def maker(self, name: str, layer: nn.Module, key: str) -> Any:
@@ -204,9 +205,10 @@ class Quantizer(HfQuantizer):
         Raises:
             StateDictError: It says nothing.
         """
-        for saved, entry in self._said.items():
-            if saved == name or saved.endswith(f".{name}") or name.endswith(f".{saved}"):
-                return saved, entry
+        ends = (saved for saved in self._said if saved.endswith(f".{name}") or name.endswith(f".{saved}"))
+        found = [name] if name in self._said else list(ends)
+        if len(found) == 1:
+            return found[0], self._said[found[0]]
         raise StateDictError(f"{name}: the files have parts of it, and their headers do not say of what class it is")
 
     def get_state_dict_and_metadata(self, model: PreTrainedModel) -> tuple[dict[str, Any], dict[str, str]]:
@@ -349,7 +351,7 @@ def attach(model: Any) -> Any:
     Returns:
         The model.
     """
-    config = QuantizationConfig()
+    config = QuantizationConfig([])  # the files say what the weights are
     quantizer = Quantizer(config, pre_quantized=True)
     quantizer.preprocess_model(model, checkpoint_files=[])
     model.hf_quantizer = quantizer

@@ -361,6 +361,7 @@ def test_a_method_that_calls_the_module_runs_what_is_compiled() -> None:
     expected = model.generate(x)
     torch.testing.assert_close(compiled.generate(x), expected)
     assert ran and "forward" not in vars(model)
+    assert isinstance(compiled.forward, CompiledFunction) and torch.equal(compiled.forward(x), compiled(x))
     count = len(ran)
     with pytest.raises(ValueError, match="the model's own"):
         compiled.generate(x, fails=True)

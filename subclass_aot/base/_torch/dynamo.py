@@ -74,7 +74,7 @@ def without_dynamo(on_call: Callable[[], object] | None = None) -> Iterator[None
     its module is imported, which is slow. When it goes: nothing.
     """
     set_eval_frame: Any = torch._C._dynamo.eval_frame.set_eval_frame
-    before, block = set_eval_frame(None), object()
+    before, block = set_eval_frame(None), _Block()
     with (
         PutBack(partial(set_eval_frame, before)),
         PutBack(partial(_leave, block)),
@@ -92,28 +92,36 @@ def without_dynamo(on_call: Callable[[], object] | None = None) -> Iterator[None
         yield
 
 
+class _Block:
+    """A block without Dynamo. Another thread may be importing it when the block ends."""
+
+    is_over = False
+
+
 class _OfThread(threading.local):
-    """What this thread calls where it calls a function of `torch.compile`."""
+    """Holds what this thread calls where it calls a function of `torch.compile`."""
 
     on_call: Callable[[], object] | None = None
 
 
 _of_thread = _OfThread()
-_blocks: list[object] = []  # those of threads overlap, and the last one ends the stance
+_blocks: list[_Block] = []  # those of threads overlap, and the last one ends the stance
 _undo: ExitStack | None = None
 _lock = threading.Lock()
 
 
-def _enter(block: object) -> None:
+def _enter(block: _Block) -> None:
     global _undo
     with _lock:
-        _undo = _undo or _stance()
-        _blocks.append(block)
+        if not block.is_over:
+            _undo = _undo or _stance()
+            _blocks.append(block)
 
 
-def _leave(block: object) -> None:
+def _leave(block: _Block) -> None:
     global _undo
     with _lock:
+        block.is_over = True
         if block in _blocks:
             _blocks.remove(block)
             if not _blocks and _undo is not None:
@@ -125,7 +133,7 @@ def _stance() -> ExitStack:
     """Sets the stance of the process, and returns what undoes it.
 
     Where Dynamo applies it to a function that is called, `on_call` of the thread is called, too. No public name tells
-    of such a call. When it goes: nobody is told.
+    of such a call. When it goes: a report lacks the line.
     """
     stack = ExitStack()
     stack.enter_context(torch.compiler.set_stance("force_eager"))

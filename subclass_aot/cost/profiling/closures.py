@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from subclass_aot.base._stack import is_installed, is_user_file
+from subclass_aot.base._stack import is_program_file
 from subclass_aot.base.bytecode import named_globals
 from subclass_aot.base.left_alone import reached
 
@@ -29,28 +29,34 @@ class Closures:
     Args:
         roots: What is called, and other objects that may hold such values.
         passed: The ids of the tensors that it is given.
+        optimizers: Those that it is given.
 
     Attributes:
         values: Those values.
-        functions: The functions that lead to them, which have to be made anew.
     """
 
-    def __init__(self, roots: Iterable[object], passed: Collection[int]) -> None:
+    def __init__(
+        self, roots: Iterable[object], passed: Collection[int], optimizers: Iterable[torch.optim.Optimizer] = ()
+    ) -> None:
         self.values: list[Any] = []
-        self.functions: list[FunctionType] = []
         self._passed = passed
         self._met: dict[int, FunctionType] = {}
-        self._leads_to: dict[int, list[int]] = {}
-        self._wanted: dict[int, bool] = {}
+        self._leads_to: dict[int, set[int]] = {}
+        self._wanted: set[int] = set()
         self._known: set[int] = set()
+        for optimizer in optimizers:
+            self._optimizer(optimizer)
         for root in roots:
             self._visit(root, None)
-        found = {key for key in self._met if self._wanted.get(key)}
-        before = -1
+
+    @property
+    def functions(self) -> list[FunctionType]:
+        """The functions that lead to them, which have to be made anew."""
+        found, before = set(self._wanted), -1
         while before != len(found):
             before = len(found)
             found |= {key for key, others in self._leads_to.items() if not found.isdisjoint(others)}
-        self.functions = [self._met[key] for key in self._met if key in found]
+        return [function for key, function in self._met.items() if key in found]
 
     def _visit(self, value: Any, owner: int | None) -> None:
         """Goes through a value that a function has, or through the program."""
@@ -69,25 +75,26 @@ class Closures:
         elif self._is_of_training(value):
             self.values.append(value)
             if owner is not None:
-                self._wanted[owner] = True
-            self._optimizers(value)
+                self._wanted.add(owner)
+            for x in reached([value]):
+                if isinstance(x, torch.optim.Optimizer):
+                    self._optimizer(x)
 
     def _function(self, function: FunctionType, owner: int | None) -> None:
         if owner is not None:
-            self._leads_to.setdefault(owner, []).append(id(function))
+            self._leads_to.setdefault(owner, set()).add(id(function))
         if id(function) not in self._met:
             self._met[id(function)] = function
-            for value in parts_of(function).values():
+            for value in parts_of(function):
                 self._visit(value, id(function))
 
-    def _optimizers(self, value: object) -> None:
-        """Goes through the functions that a scheduler has put into optimizers, which step these."""
-        for optimizer in reached([value]):
-            if isinstance(optimizer, torch.optim.Optimizer) and id(optimizer) not in self._known:
-                self._known.add(id(optimizer))
-                for function in vars(optimizer).values():
-                    if isinstance(function, FunctionType | MethodType):
-                        self._visit(function, None)
+    def _optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Goes through the functions that a scheduler has put into an optimizer, which step it."""
+        if id(optimizer) not in self._known:
+            self._known.add(id(optimizer))
+            for function in vars(optimizer).values():
+                if isinstance(function, FunctionType | MethodType):
+                    self._visit(function, None)
 
     def _is_of_training(self, value: object) -> bool:
         return any(
@@ -96,23 +103,14 @@ class Closures:
         )
 
 
-def parts_of(function: FunctionType) -> dict[str, Any]:
-    """Returns what a function has by name: what it closes over, defaults, and the globals that its code reads."""
-    names = function.__code__.co_freevars
-    found: dict[str, Any] = {f"default {i}": value for i, value in enumerate(function.__defaults__ or ())}
-    found |= {f"default {name}": value for name, value in (function.__kwdefaults__ or {}).items()}
-    if _is_of_a_program(function):
-        found |= {k: function.__globals__[k] for k in named_globals(function.__code__) if k in function.__globals__}
-    for name, cell in zip(names, function.__closure__ or (), strict=True):
-        if not _is_empty(cell):
-            found[f"closed over {name}"] = cell.cell_contents
-    return found
-
-
-def _is_of_a_program(function: FunctionType) -> bool:
-    file = function.__code__.co_filename
-    is_typed_in = file.startswith("<") and function.__module__ == "__main__"
-    return is_typed_in or is_user_file(file) and not is_installed(str(function.__module__), file)
+def parts_of(function: FunctionType) -> list[Any]:
+    """Returns what a function has: defaults, the globals that its code reads, and what it closes over."""
+    found: list[Any] = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    names, code = function.__globals__, function.__code__
+    is_typed_in = code.co_filename.startswith("<") and function.__module__ == "__main__"
+    if is_typed_in or is_program_file(str(function.__module__), code.co_filename):
+        found += [names[name] for name in named_globals(code) if name in names]
+    return found + [cell.cell_contents for cell in function.__closure__ or () if not _is_empty(cell)]
 
 
 def _is_empty(cell: CellType) -> bool:
@@ -151,7 +149,6 @@ class Shells:
         Args:
             memo: By id, what stands for an object.
         """
-
         other = partial(self.other, memo=memo)
         for function, made in self._made:
             made.__defaults__ = function.__defaults__ and tuple(map(other, function.__defaults__))

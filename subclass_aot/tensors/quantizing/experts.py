@@ -7,11 +7,11 @@ that have rows, one at a time, and takes the product of the class.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import register_flop_formula
 
 from subclass_aot.kit.wrapper import SERVED, ViewOf, WrapperTensor
 from subclass_aot.tensors.float8_weight import Float8Weight
@@ -44,6 +44,7 @@ def _product(
         return NotImplemented
     if x.device.type != "cpu" or found.dtype is not x.dtype:
         return NotImplemented  # on another device, to read the groups is to wait for it
+    _counted()
     return experts_mm(x, list(_fields_of(found)), offs, type(found).__name__)
 
 
@@ -81,7 +82,7 @@ def _fields_of(weight: Any) -> Iterator[torch.Tensor]:
             yield field
 
 
-@torch.library.custom_op("subclass_aot::experts_mm", mutates_args=())
+@torch.library.custom_op("subclass_aot_tensors::experts_mm", mutates_args=())
 def experts_mm(x: torch.Tensor, fields: list[torch.Tensor], offs: torch.Tensor, kind: str) -> torch.Tensor:
     """Multiplies rows that are sorted by expert, each with the weight of its own.
 
@@ -90,6 +91,8 @@ def experts_mm(x: torch.Tensor, fields: list[torch.Tensor], offs: torch.Tensor, 
         fields: What the weights `[E, M, N]` are made of; the rows of the first are theirs.
         offs: `int32[E]`: after each expert, how many rows there were.
         kind: The name of their class.
+
+    It has a namespace of its own: those of `subclass_aot` are partly defined by a trace, and in no file.
 
     Returns:
         `[rows, M]`. Rows behind those of the last expert are zero.
@@ -109,6 +112,12 @@ def _(x: torch.Tensor, fields: list[torch.Tensor], offs: torch.Tensor, kind: str
     return x.new_empty(x.shape[0], fields[0].shape[-2])
 
 
-@register_flop_formula(torch.ops.subclass_aot.experts_mm)
-def _flops(x: Sequence[int], fields: object, *args: object, out_shape: Sequence[int] = (), **kwargs: object) -> int:
-    return 2 * x[0] * x[1] * out_shape[1]
+@functools.cache
+def _counted() -> None:
+    """Has torch count its products, once: what counts is slow to import."""
+    from torch.utils.flop_counter import register_flop_formula
+
+    def flops(x: Sequence[int], fields: object, *args: object, out_shape: Sequence[int] = (), **kwargs: object) -> int:
+        return 2 * x[0] * x[1] * out_shape[1]
+
+    register_flop_formula(torch.ops.subclass_aot_tensors.experts_mm)(flops)

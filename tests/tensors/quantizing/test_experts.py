@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -67,7 +68,7 @@ def test_a_graph_has_one_operator_and_its_products(name: str) -> None:
     compiled = sa.aot_compile(grouped)
     is_own = name != "Int8DynamicWeight"  # which rounds the other operand, and has a rule of its own
     text = str(compiled.stages(x, weights, offs).forward)
-    assert ("subclass_aot.experts_mm" in text) == is_own and ("aten._grouped_mm" in text) != is_own
+    assert ("subclass_aot_tensors.experts_mm" in text) == is_own and ("aten._grouped_mm" in text) != is_own
     if is_own:
         assert sa.profile(grouped, x, weights, offs).flops() == 2 * 6 * 64 * 32
         with Dense() as dense:
@@ -95,3 +96,19 @@ def test_a_mixture_of_experts(how: str, cls: Any) -> None:
         torch.testing.assert_close(model(words).logits, dense(words).logits, atol=2e-3, rtol=2e-3)
         torch.testing.assert_close(compiled(words).logits, dense(words).logits, atol=2e-3, rtol=2e-3)
         words = torch.randint(3, 100, (2, 5))
+
+
+def test_a_file_has_it(tmp_path: Path) -> None:
+    weights, offs = sa.tensors.NF4Weight.from_float(torch.randn(4, 32, 64)), torch.tensor([2, 2, 5, 6])
+    x, compiled = torch.randn(6, 64), sa.aot_compile(grouped)
+    expected = compiled(x, weights, offs.int())
+    compiled.save(tmp_path / "experts.sa")
+    assert torch.equal(sa.load_compiled(tmp_path / "experts.sa", trust=True)(x, weights, offs.int()), expected)
+
+
+def test_other_numbers_of_rows() -> None:
+    weights, compiled = sa.Int8Weight.from_float(torch.randn(4, 32, 64)), sa.aot_compile(grouped)
+    for rows in (6, 9, 3, 12):
+        offs, x = torch.tensor([0, rows // 3, rows // 3, rows], dtype=torch.int32), torch.randn(rows, 64)
+        torch.testing.assert_close(compiled(x, weights, offs), grouped(x, weights, offs))
+    assert len(compiled.recompiles) == 1
