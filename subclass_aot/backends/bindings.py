@@ -36,7 +36,8 @@ def binding_of(func: Callable[..., Any], options: Collection[str] = ()) -> Calla
 def kernel_of(func: Any) -> Any:
     """Returns the operator whose kernel in C++ computes what `func` does; None where Python does."""
     func = fastest(func)
-    is_native = func.namespace == "aten" or func is _torch.quantized.own_int8_mm or func in WRITTEN_OUT
+    is_own = func in (_torch.quantized.own_int8_mm, _torch.quantized.own_int_mm) or func in WRITTEN_OUT
+    is_native = func.namespace == "aten" or is_own
     return func if is_native and func not in _OWN else None
 
 

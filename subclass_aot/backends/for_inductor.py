@@ -158,14 +158,17 @@ _CAST: Any = torch.ops.prims.convert_element_type.default
 
 
 def take_fastest(graph: fx.Graph) -> None:
-    """Replaces products of one row by operators that have a faster kernel than inductor has; of more, it may tune some.
+    """Replaces products by operators that have a faster kernel than inductor has.
+
+    Of several rows, it may tune some itself where dense products are fast.
 
     Args:
         graph: It is changed.
     """
+    takes_all = not _torch.quantized.DENSE_IS_FAST[torch.bfloat16]
     for node in graph.nodes:
         func = fastest(node.target)
-        if func is not node.target and node.args[0].meta["val"].shape[0] == 1:
+        if func is not node.target and (takes_all or node.args[0].meta["val"].shape[0] == 1):
             node.target = func
 
 

@@ -29,7 +29,7 @@ PARTS: Final[dict[Part, str]] = {
     "graphs": "calling the operators of a graph",
     "kernels": "serving operators on each inner tensor",
     "leaves": "serving operators on tensors without data",
-    "products": "products with weights in eight bits, and dense weights of those in four",
+    "products": "products with the codes of quantized weights, and dense weights of those in four bits",
     "memory": "comparing the memory of many tensors, and counting writes into it",
 }
 """What can run natively. All but the first are parts of the accelerator."""

@@ -20,7 +20,7 @@ class Int4Weight(WrapperTensor, views="blocks"):
     tensor([[ 1.0000, -2.0000,  0.4000,  0.0000]])
     """
 
-    accepts = (ViewOf,)  # a product with experts reads the whole
+    accepts = (ViewOf,)  # a product reads the codes of the whole
 
     packed: torch.Tensor  # uint8[M, N / 2]; the even column of a pair is in the low bits
     scale: torch.Tensor  # float[M, N / group]

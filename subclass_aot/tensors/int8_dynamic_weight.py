@@ -11,6 +11,7 @@ import torch
 
 from subclass_aot.base._torch import quantized
 from subclass_aot.tensors.int8_weight import Int8Weight, plus, quantize
+from subclass_aot.tensors.products import int_product
 
 aten: Any = torch.ops.aten
 
@@ -32,7 +33,7 @@ def mm(a: torch.Tensor, b: torch.Tensor) -> Any:
     if not quantized.takes_two_int8(a, b.codes, b.scale):
         return NotImplemented
     rounded, steps = quantize(a, [1])
-    sums = quantized.int_product(rounded, b.codes)
+    sums = int_product(rounded, b.codes)
     if a.dtype is torch.float16:  # whose largest number is less than such a sum
         return (sums * (steps.float() * b.scale.float())).to(a.dtype)
     return sums * (steps * b.scale)

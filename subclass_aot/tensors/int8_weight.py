@@ -8,7 +8,7 @@ import torch
 
 from subclass_aot.base._torch import quantized
 from subclass_aot.kit.wrapper import Outer, WrapperTensor
-from subclass_aot.tensors.products import int8_mm
+from subclass_aot.tensors.products import int8_mm, product
 
 aten: Any = torch.ops.aten
 
@@ -74,6 +74,9 @@ def mm(a: torch.Tensor, b: torch.Tensor) -> Any:
             codes = b.codes.t()
             if b.zero_point is None and quantized.takes_int8(a, codes, b.scale) and quantized.has_few_rows(a, FEW):
                 return int8_mm(a.contiguous(), codes, b.scale.view(-1))
+            found = NotImplemented if b.zero_point is not None else product(a, "Int8Weight", (codes, b.scale.t()))
+            if found is not NotImplemented:
+                return found
             return b.scale * (a @ b.centered())  # the other way round, inductor takes the kernel, of many rows too
         return (a * b.scale.t()) @ b.centered() if b.scale.shape[1:] == (1,) else a @ b.to_plain()
     return mm(b.t(), a.t()).t() if isinstance(a, Int8Weight) else NotImplemented  # of an `out` alone

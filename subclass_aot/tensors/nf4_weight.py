@@ -50,7 +50,7 @@ class NF4Weight(WrapperTensor, views="blocks"):
     1120
     """
 
-    accepts = (ViewOf,)  # a product with experts reads the whole
+    accepts = (ViewOf,)  # a product reads the codes of the whole
 
     packed: torch.Tensor  # uint8[M, N / 2]
     scales: Scales  # float[M, N / block]

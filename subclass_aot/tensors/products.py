@@ -3,8 +3,9 @@
 Graphs have torch's operators, which every compiler knows. What runs them, eager mode too, takes a kernel of the
 accelerator where that is faster: the same product up to rounding.
 
-The dense weight of one in four bits takes several operators of torch, and for the accelerator one, with the same
-result. That one is in graphs for the backends "eager" and "inductor" only; for other compilers a trace writes it out.
+Some take several operators of torch, and for the accelerator one: the dense weight of one in four bits, with the same
+result, and the product with a weight whose dense form is never made. That one is in graphs for the backends "eager"
+and "inductor" only; for other compilers a trace writes it out.
 """
 
 from __future__ import annotations
@@ -33,10 +34,15 @@ def int8_mm(x: torch.Tensor, codes: torch.Tensor, scale: torch.Tensor) -> Any:
     """
     if scale.shape != codes.shape[:1]:
         scale = scale.expand(codes.shape[0]).contiguous()  # the kernel reads one for each row
-    func = _torch.quantized.int8_mm
-    if type(x) is type(codes) is torch.Tensor and not _torch.dispatch.count_dispatch_modes():
-        func = fastest(func)
-    return func(x, codes, scale)
+    return _now(_torch.quantized.int8_mm, x, codes)(x, codes, scale)
+
+
+def int_product(x: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:
+    """Returns `int8[rows, N] @ int8[N, K]`, with sums in int32."""
+    func, rows = _now(_torch.quantized.int_mm, x, codes), x.shape[0]
+    if x.device.type != "cuda" or rows > 16:  # of fewer, cuBLAS is not asked by torch
+        return func(x, codes)  # type: ignore[no-any-return]
+    return func(torch.nn.functional.pad(x, (0, 0, 0, 17 - rows)), codes)[:rows]  # type: ignore[no-any-return]
 
 
 def fastest(func: object) -> Any:
@@ -44,7 +50,16 @@ def fastest(func: object) -> Any:
     return func if hooks.products is None else _FASTER.get(func, func)
 
 
-_FASTER: dict[object, Any] = {_torch.quantized.int8_mm: _torch.quantized.own_int8_mm}
+_FASTER: dict[object, Any] = {
+    _torch.quantized.int8_mm: _torch.quantized.own_int8_mm,
+    _torch.quantized.int_mm: _torch.quantized.own_int_mm,
+}
+
+
+def _now(func: object, *tensors: torch.Tensor) -> Any:
+    """Returns what is called with such tensors: in graphs, and for who follows operators, it is torch's operator."""
+    runs = all(type(x) is torch.Tensor for x in tensors) and not _torch.dispatch.count_dispatch_modes()
+    return fastest(func) if runs else func
 
 
 def writes_out(op: Operator) -> Callable[[Callable[..., torch.Tensor]], Callable[..., torch.Tensor]]:
@@ -58,6 +73,31 @@ def writes_out(op: Operator) -> Callable[[Callable[..., torch.Tensor]], Callable
     return declare
 
 
+def product(x: torch.Tensor, kind: str, fields: Sequence[torch.Tensor], numbers: Sequence[float] = ()) -> Any:
+    """Computes the product of some rows and a weight, if the accelerator has a faster kernel than the dense product.
+
+    Args:
+        x: `[rows, N]`.
+        kind: The name of the class of the weight `[M, N]`.
+        fields: The dense tensors that it is made of, in their order.
+        numbers: What the class has beside them.
+
+    Returns:
+        `x @ weight.t()`, or `NotImplemented`.
+    """
+    if not _is_served(type(x)) or not _torch.quantized.takes_weight(x, fields):
+        return NotImplemented
+    return _torch.quantized.weight_mm(x.contiguous(), list(fields), kind, list(numbers))
+
+
+def _is_served(kind: type) -> bool:
+    """Returns whether operators of the accelerator may be called with tensors of a class."""
+    if hooks.products is None:
+        return False
+    runs = kind is torch.Tensor and not _torch.dispatch.count_dispatch_modes()
+    return runs or (kind is MetaTensor and torch.compiler.is_compiling())
+
+
 def dense(op: Operator, codes: torch.Tensor, tile: int, *rest: torch.Tensor | Sequence[float]) -> torch.Tensor:
     """Returns the dense weight of codes in four bits.
 
@@ -67,9 +107,6 @@ def dense(op: Operator, codes: torch.Tensor, tile: int, *rest: torch.Tensor | Se
         tile: How many codes lie side by side, for one scale or in one row of a tile.
         *rest: Its other arguments.
     """
-    kind = type(codes)
-    runs = kind is torch.Tensor and not _torch.dispatch.count_dispatch_modes()
-    is_traced = kind is MetaTensor and torch.compiler.is_compiling()
-    if hooks.products is None or not (runs or is_traced) or not _torch.quantized.takes_dense(codes, tile, *rest):
+    if not _is_served(type(codes)) or not _torch.quantized.takes_dense(codes, tile, *rest):
         return WRITTEN_OUT[op](codes, *rest)  # type: ignore[no-any-return]
     return op(codes, *rest)  # type: ignore[no-any-return]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-from subclass_aot.kit.wrapper import Outer, WrapperTensor, structure
+from subclass_aot.kit.wrapper import Outer, ViewOf, WrapperTensor, structure
 
 
 class Sparse24Weight(WrapperTensor):
@@ -20,6 +20,8 @@ class Sparse24Weight(WrapperTensor):
     ...     weight.add_(1).to_plain()
     tensor([[ 0., -1.,  0.,  5.]])
     """
+
+    accepts = (ViewOf,)  # a product reads the codes of the whole
 
     kept: torch.Tensor  # float[M, N / 4, 2]
     places: torch.Tensor = structure()  # uint8[M, N / 4, 2]: which two of four

@@ -9,6 +9,7 @@ from typing import Any, get_args
 import pytest
 
 from subclass_aot.base import hooks
+from subclass_aot.base._torch.quantized import DENSE_IS_FAST
 from subclass_aot.native import accelerator, put_in_place
 from subclass_aot.native.accelerated import Part
 
@@ -31,6 +32,12 @@ def run_natively(monkeypatch: pytest.MonkeyPatch, module: ModuleType | Any, *par
             put_in_place(part, module if runs else None)
             if part in ("kernels", "leaves") and accelerator(part) is not None:
                 monkeypatch.setattr(InDispatcher(part), "is_on", runs)
+
+
+def say_dense_is_fast(monkeypatch: pytest.MonkeyPatch, is_fast: bool = True) -> None:
+    """Has products choose their kernels as on a CPU whose dense products are fast, or slow, until the test is over."""
+    for dtype in DENSE_IS_FAST:
+        monkeypatch.setitem(DENSE_IS_FAST, dtype, is_fast)
 
 
 class InDispatcher:

@@ -19,7 +19,7 @@ from subclass_aot.base import _torch, hooks
 from subclass_aot.base.written_out import WRITTEN_OUT
 from subclass_aot.tensors import Int4Tiles, NF4Weight, products
 from subclass_aot.tensors.nf4_weight import LEVELS, Scales
-from tests.native.places import run_natively
+from tests.native.places import run_natively, say_dense_is_fast
 
 int4_dense, nf4_dense = _torch.quantized.int4_dense, _torch.quantized.nf4_dense
 
@@ -142,6 +142,11 @@ MAKERS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 class TestWhoCallsThem:
+    @pytest.fixture(autouse=True)
+    def of_many_rows(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Has products of many rows be those with dense weights."""
+        say_dense_is_fast(monkeypatch)
+
     def model(self, kind: str, dtype: torch.dtype = torch.bfloat16) -> torch.nn.Module:
         torch.manual_seed(0)
         made = torch.nn.Sequential(torch.nn.Linear(64, 96), torch.nn.SiLU(), torch.nn.Linear(96, 32)).to(dtype)

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from subclass_aot import Int8DynamicWeight, Int8Weight, aot_compile, profile
 from subclass_aot.base import _torch
+from subclass_aot.tensors import products
 from subclass_aot.tensors.int8_weight import quantize
 from tests.tensors.checks import COMPILERS, EACH_COMPILER, FLOATS, same, verdicts
 
@@ -107,4 +108,4 @@ def test_sums_are_exact() -> None:
     if not _torch.quantized._sums_are_exact():
         pytest.skip("this processor adds up with saturation")
     codes = torch.full((4, 4096), 127, dtype=torch.int8)
-    assert _torch.quantized.int_product(codes, -codes.t()).eq(-4096 * 127**2).all()
+    assert products.int_product(codes, -codes.t()).eq(-4096 * 127**2).all()

@@ -18,7 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import subclass_aot as sa
 from subclass_aot.base import _torch, hooks
 from subclass_aot.tensors import products
-from tests.native.places import run_natively
+from tests.native.places import run_natively, say_dense_is_fast
 
 pytestmark = pytest.mark.skipif(not _torch.quantized.TILE, reason="this processor has no such kernels")
 
@@ -80,9 +80,11 @@ def test_compiled(wanted: str, compiler: str, dynamic: bool | None) -> None:
     assert products_in(compiled, one_row()) == [wanted] * 2
 
 
-def test_inductor_has_its_own_ways_for_more_rows(wanted: str) -> None:
+@pytest.mark.parametrize("is_fast", [True, False])
+def test_inductor_has_its_own_ways_for_more_rows(wanted: str, is_fast: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    say_dense_is_fast(monkeypatch, is_fast)
     compiled = sa.aot_compile(model(), fw_compiler="inductor", dynamic=False)
-    for rows, expected in ((1, wanted), (2, TORCHS)):
+    for rows, expected in ((1, wanted), (2, TORCHS if is_fast else wanted)):
         x = one_row().repeat(rows, 1)
         near(compiled(x), dense(x))
         assert products_in(compiled, x)[:2] == [expected] * 2

@@ -7,7 +7,7 @@ When they go: return False from `takes_int8` and 0 from `_tile`, and products ar
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -36,15 +36,23 @@ own_int8_mm: Any = torch.ops.subclass_aot.int8_mm.default
 """The same, for which the accelerator has a kernel for CPUs: see `subclass_aot.tensors.products`."""
 _library.define("int4_dense(Tensor packed, Tensor scales) -> Tensor")
 _library.define("nf4_dense(Tensor packed, Tensor codes, Tensor step, Tensor center, float[] levels) -> Tensor")
+_library.define("weight_mm(Tensor x, Tensor[] fields, str kind, float[] numbers) -> Tensor")
 int4_dense: Any = torch.ops.subclass_aot.int4_dense.default
 """What `Int4Tiles.transposed` computes, in one pass over memory: see `subclass_aot.tensors.products`."""
 nf4_dense: Any = torch.ops.subclass_aot.nf4_dense.default
 """What `NF4Weight.to_plain` computes, likewise."""
+weight_mm: Any = torch.ops.subclass_aot.weight_mm.default
+"""`x[rows, N] @ weight[M, N].t()`, of the fields of a weight and the name of its class: see `tensors/products.py`."""
 int4_mm = _aten._weight_int4pack_mm_for_cpu.default
 """The same of codes of four bits, see `_tile`: of `x`, the packed codes `[M, N / 2]`, the length of a group, and
 for each group the scale, and what the code 8 stands for: `[N / group, M, 2]`."""
 int_mm = _aten._int_mm.default
 """See `int_product`."""
+_library.define("int_mm(Tensor x, Tensor codes) -> Tensor")
+_library.impl("int_mm", int_mm, "CompositeExplicitAutograd")
+torch.library.register_fake("subclass_aot::int_mm", int_mm, lib=_library)
+own_int_mm: Any = torch.ops.subclass_aot.int_mm.default
+"""The same, for which the accelerator has a kernel where processors have no instruction for such sums."""
 
 
 def written_out(op: Any, function: Callable[..., torch.Tensor]) -> None:
@@ -54,8 +62,26 @@ def written_out(op: Any, function: Callable[..., torch.Tensor]) -> None:
     torch.library.register_fake(name, function, lib=_library)
 
 
+DENSE_IS_FAST: dict[torch.dtype, bool] = {
+    torch.float32: False,
+    torch.bfloat16: torch.ops.mkldnn._is_mkldnn_bf16_supported(),
+    torch.float16: torch.ops.mkldnn._is_mkldnn_fp16_supported(),
+}
+"""Whether this CPU has a product of dense tensors of a dtype that is faster than kernels for codes, of many rows. Those
+compute in float32: 4 times as fast as in bfloat16 on a processor with AVX2."""
+
+
+FEW = 4
+"""As many rows are a product whose time goes into reading the codes, where a dense one is fast."""
+
+
 def has_few_rows(x: torch.Tensor, most: int) -> bool:
-    """Returns whether `x` has at most so many rows: of symbolic sizes a guard, but in an export, which takes all."""
+    """Returns whether `x` has at most so many rows: of symbolic sizes a guard, but in an export, which takes all.
+
+    Where dense products are slow, any number is few.
+    """
+    if not DENSE_IS_FAST.get(x.dtype, True) and x.device.type == "cpu":
+        return True
     rows: Any = x.shape[0]
     return not (isinstance(rows, torch.SymInt) and torch.compiler.is_exporting()) and rows <= most
 
@@ -114,12 +140,22 @@ def takes_dense(codes: torch.Tensor, tile: int, *rest: object) -> bool:
     return True
 
 
-def int_product(x: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:
-    """Returns `int8[rows, N] @ int8[N, K]`, with sums in int32."""
-    rows = x.shape[0]
-    if x.device.type != "cuda" or rows > 16:  # of fewer, cuBLAS is not asked by torch
-        return int_mm(x, codes)  # type: ignore[no-any-return]
-    return int_mm(torch.nn.functional.pad(x, (0, 0, 0, 17 - rows)), codes)[:rows]  # type: ignore[no-any-return]
+def takes_weight(x: torch.Tensor, fields: Sequence[torch.Tensor]) -> bool:
+    """Returns whether there may be a kernel for the product of `x` and a weight that is made of such fields."""
+    with_grad = torch.is_grad_enabled()
+    (rows, *_), columns = fields[0].shape, x.shape[-1]
+    if x.dim() != 2 or x.dtype not in DENSE_IS_FAST or columns % _MULTIPLE or not columns:
+        return False
+    if fields[1].dim() == 2 and columns // (fields[1].shape[1] or 1) % _MULTIPLE:  # codes of one scale
+        return False
+    for field in (x, *fields):
+        if type(field) is not type(x) or field.device.type != "cpu" or (with_grad and field.requires_grad):
+            return False
+        if field is not x and (_is_symbolic(field) or not field.is_contiguous() or field.shape[0] != rows):
+            return False
+        if field.dtype in DENSE_IS_FAST and field.dtype is not x.dtype:
+            return False
+    return has_few_rows(x, FEW)
 
 
 @functools.cache

@@ -8,7 +8,7 @@ that have rows, one at a time, and takes the product of the class.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -17,17 +17,13 @@ from subclass_aot.kit.wrapper import SERVED, ViewOf, WrapperTensor
 from subclass_aot.tensors.float8_weight import Float8Weight
 from subclass_aot.tensors.int4_weight import Int4Weight
 from subclass_aot.tensors.int8_weight import Int8Weight
-from subclass_aot.tensors.nf4_weight import NF4Weight, Scales
+from subclass_aot.tensors.nf4_weight import NF4Weight
+from subclass_aot.tensors.quantizing.by_rows import MADE_OF, fields_of
 
 aten: Any = torch.ops.aten
 
 _CLASSES: tuple[type[WrapperTensor], ...] = (Int8Weight, Float8Weight, Int4Weight, NF4Weight)
 """Their fields have the expert as first dim, where they are the weight of several."""
-_KINDS: dict[str, Callable[..., Any]] = {
-    **{cls.__name__: cls for cls in _CLASSES},
-    "NF4Weight": lambda packed, *scales: NF4Weight(packed, Scales(*scales)),
-}
-"""By the name of a class, what makes a weight of one expert of its dense fields."""
 
 
 def _product(
@@ -45,7 +41,7 @@ def _product(
     if x.device.type != "cpu" or found.dtype is not x.dtype:
         return NotImplemented  # on another device, to read the groups is to wait for it
     _counted()
-    return experts_mm(x, list(_fields_of(found)), offs, type(found).__name__)
+    return experts_mm(x, list(fields_of(found)), offs, type(found).__name__)
 
 
 def _in_transformers(cls: type, operator: object) -> Callable[..., Any] | None:
@@ -72,16 +68,6 @@ def _of_experts(weights: object) -> Any:
     return base if sorted(dim % 3 for dim in steps[0][1]) == [1, 2] else None
 
 
-def _fields_of(weight: Any) -> Iterator[torch.Tensor]:
-    """Yields the dense tensors that a weight is made of."""
-    for name in weight.__tensor_flatten__()[0]:
-        field = getattr(weight, name)
-        if isinstance(field, WrapperTensor):
-            yield from _fields_of(field)
-        else:
-            yield field
-
-
 @torch.library.custom_op("subclass_aot_tensors::experts_mm", mutates_args=())
 def experts_mm(x: torch.Tensor, fields: list[torch.Tensor], offs: torch.Tensor, kind: str) -> torch.Tensor:
     """Multiplies rows that are sorted by expert, each with the weight of its own.
@@ -101,7 +87,7 @@ def experts_mm(x: torch.Tensor, fields: list[torch.Tensor], offs: torch.Tensor, 
     begin = 0
     for expert, end in enumerate(offs.tolist()):
         if end > begin:
-            weight = _KINDS[kind](*[field[min(expert, field.shape[0] - 1)] for field in fields])
+            weight = MADE_OF[kind](*[field[min(expert, field.shape[0] - 1)] for field in fields])
             found[begin:end] = torch.nn.functional.linear(x[begin:end], weight)
             begin = end
     return found
