@@ -357,3 +357,24 @@ def attach(model: Any) -> Any:
     model.hf_quantizer = quantizer
     quantizer.postprocess_model(model)
     return model
+
+
+def complete(model: Any) -> None:
+    """Computes the buffers of a model that no file has, as `from_pretrained` does, and attaches a quantizer.
+
+    Args:
+        model: The model, with all that files have.
+    """
+    saved = set(model.state_dict())
+    there = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    for name, tensor in there.items():
+        if tensor.is_meta and name not in saved:
+            above, _, key = name.rpartition(".")
+            setattr(model.get_submodule(above), key, torch.empty_like(tensor, device="cpu"))
+        else:
+            tensor._is_hf_initialized = True  # its functions that initialize leave such tensors alone
+    if any(tensor.is_meta for tensor in there.values()):
+        model.initialize_weights()
+    for tensor in there.values():
+        tensor.__dict__.pop("_is_hf_initialized", None)
+    attach(model)

@@ -61,11 +61,16 @@ class Int4Weight(WrapperTensor, views="blocks"):
             raise ValueError(f"the rows of a weight of {tuple(weight.shape)} cannot be cut into groups of {group}")
         return _rounded(weight.detach(), weight.shape[-1] // group, scales)
 
+    @classmethod
+    def of_codes(cls, codes: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor) -> Int4Weight:
+        """Returns the weight of codes `[..., M, N]`, which are 0 to 15, and N is even."""
+        return cls(packed(codes.to(torch.uint8)), scale, zero)
+
 
 def _rounded(plain: torch.Tensor, groups: int, scales: Scales) -> Int4Weight:
     grouped = plain.unflatten(-1, (groups, -1))
     scale, zero = scales_of(grouped, scales)
-    return Int4Weight(packed(codes_of(grouped, scale, zero).flatten(-2).to(torch.uint8)), scale, zero)
+    return Int4Weight.of_codes(codes_of(grouped, scale, zero).flatten(-2), scale, zero)
 
 
 def packed(codes: torch.Tensor) -> torch.Tensor:

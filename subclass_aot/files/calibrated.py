@@ -1,0 +1,217 @@
+"""Weights of checkpoints that were quantized with data, by GPTQ or AWQ: their codes and scales as they are."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from subclass_aot.base._torch import quantized
+from subclass_aot.errors import StateDictError
+from subclass_aot.files.folder import Folder, read_json
+from subclass_aot.files.packed import PARTS, Layout, Packed
+from subclass_aot.tensors import Int4Tiles, Int4Weight
+from subclass_aot.tensors.reordered import Reordered
+
+
+def load_calibrated(
+    model: nn.Module, folder: str | PathLike[str], *, strict: bool = True, tiles: bool = False
+) -> nn.Module:
+    """Fills a model with the weights of a checkpoint of GPTQ or AWQ, without rounding them again.
+
+    A weight of four bits becomes an `Int4Weight`, one of eight with a scale for each row an `Int8Weight`; frozen ones.
+    Where groups of columns do not lie side by side (`desc_act`), it is in the order of groups, and products read their
+    other operand so. All else is loaded as it is. Scales have the dtype of the parameter that is replaced: those of
+    float16 are exact in a model in float16 or float32, and rounded in one in bfloat16.
+
+    Args:
+        model: A model as it was before quantization, of the same names. Parameters may be on the meta device; those
+            get to the CPU. Buffers that no file has must be there, but in models of `transformers`, which are also
+            saved by their own `save_pretrained` from then on.
+        folder: It has a `config.json` with a `quantization_config`, and safetensors files.
+        strict: Refuse names that only the model or only the files have.
+        tiles: Make `Int4Tiles` of the weights that torch's kernel for CPUs could take, as `quantize_` does. What a
+            group has in the middle is rounded then, in bfloat16.
+
+    Returns:
+        The model.
+
+    Raises:
+        StateDictError: The files are not of such a checkpoint, or not of this model; the model is as before.
+        MissingPackageError: There is no safetensors.
+    """
+    path = Path(folder)
+    config = read_json(path / "config.json").get("quantization_config")
+    if not isinstance(config, Mapping):
+        raise StateDictError(
+            f"{path / 'config.json'} has no quantization_config. Load a dense checkpoint with load_state_dict, "
+            "or from_pretrained of transformers"
+        )
+    layout = Layout.of(config, str(path / "config.json"))
+    with Folder(path) as files:
+        found = _Found(model, files)
+        packed = {name.rpartition(".")[0] for name in files if name.endswith(".qweight")}
+        if not packed:
+            raise StateDictError(
+                f"{path} has no tensor of a name that ends in .qweight, so no weights of {layout.method}"
+            )
+        for name in sorted(packed):
+            found.add_packed(name, layout, tiles)
+        for name in files:
+            above, _, part = name.rpartition(".")
+            if above not in packed or part not in PARTS:
+                found.add_dense(name)
+        if strict:
+            found.refuse_others()
+    of_transformers = _is_of_transformers(model)
+    found.refuse_without_data(of_transformers)
+    found.put()
+    if of_transformers:
+        importlib.import_module("subclass_aot.files.transformers").complete(model)
+    return model
+
+
+class _Found:
+    """What was found for the places of a model, before any is changed.
+
+    Args:
+        model: The model.
+        files: The files.
+    """
+
+    def __init__(self, model: nn.Module, files: Folder) -> None:
+        self.model, self.files = model, files
+        self.weights: dict[str, torch.Tensor] = {}
+        self.dense: dict[str, torch.Tensor] = {}
+        self.unknown: list[str] = []
+        parameters = dict(model.named_parameters(remove_duplicate=False))
+        buffers = dict(model.named_buffers(remove_duplicate=False))
+        self.places: dict[str, torch.Tensor] = parameters | buffers
+        self.saved = set(model.state_dict())
+        self.layers = dict(model.named_modules(remove_duplicate=False))
+
+    def add_packed(self, name: str, layout: Layout, tiles: bool) -> None:
+        """Reads the weight of a layer."""
+        place = f"{self.files.file_of(f'{name}.qweight')}: {name}.qweight"
+        layer = self.layers.get(name)
+        if layer is None:
+            self.unknown.append(f"{name}.qweight")
+            return
+        if not isinstance(layer, nn.Linear):
+            raise StateDictError(f"{place}: {name} of the model is a {type(layer).__name__}, and no linear layer")
+        old = layer.weight
+        size = layer.out_features, layer.in_features
+        new = Packed(name, size, layout, self.files.read, self.files.file_of).weight(old.dtype)
+        new = new.to(_device(old))
+        self.weights[f"{name}.weight"] = _in_tiles(new) if tiles else new
+
+    def add_dense(self, name: str) -> None:
+        """Reads a tensor that is as it is."""
+        value, place = self.files.read(name), self.places.get(name)
+        assert value is not None
+        if place is None or name not in self.saved:
+            self._pass_over(name, value)
+        elif place.shape != value.shape:
+            raise StateDictError(
+                f"{self.files.file_of(name)}: {name} is {tuple(value.shape)}, and the model has {tuple(place.shape)} "
+                "there"
+            )
+        else:
+            self.dense[name] = value
+
+    def _pass_over(self, name: str, value: torch.Tensor) -> None:
+        """Notes a name that the model does not have, unless nothing is lost.
+
+        Some writers give each layer a bias, of zeros where the model has none, and some write what models compute.
+        """
+        key = name.rpartition(".")[2]
+        is_computed = any(place.rpartition(".")[2] == key for place in self.places.keys() - self.saved)
+        if not is_computed and not (key == "bias" and not value.any()):
+            self.unknown.append(name)
+
+    def refuse_others(self) -> None:
+        """Raises an error where names do not fit."""
+        if self.unknown:
+            raise StateDictError(
+                f"{self.files.file_of(self.unknown[0])}: {_listed(self.unknown)} has no place in this "
+                f"{type(self.model).__name__}, which has {_listed(list(self.places))}. strict=False leaves it out"
+            )
+        if missing := [name for name in self._not_given() if name in self.saved]:
+            raise StateDictError(
+                f"{self.files.path} has no {_listed(missing)} of this {type(self.model).__name__}. strict=False leaves "
+                "it as it is"
+            )
+
+    def refuse_without_data(self, may_compute: bool) -> None:
+        """Raises an error where something of the model would have no data.
+
+        Args:
+            may_compute: Whether the model can compute what no file has.
+        """
+        left = [
+            name
+            for name in self._not_given()
+            if self.places[name].is_meta and not (may_compute and name not in self.saved)
+        ]
+        if left:
+            raise StateDictError(
+                f"{self.files.path} has no {_listed(left)}, and this {type(self.model).__name__} has it on the meta "
+                "device. Make the model with that on another device"
+            )
+
+    def _not_given(self) -> list[str]:
+        """Returns the names of the model for which no file has anything, nor for what they are tied to."""
+        given = {id(self.places[name]) for name in self.dense}
+        return [name for name, place in self.places.items() if name not in self.weights and id(place) not in given]
+
+    def put(self) -> None:
+        """Changes the model."""
+        for name, weight in self.weights.items():
+            self._set(name, nn.Parameter(weight, requires_grad=False))
+        names: dict[int, list[str]] = {}
+        for name, place in self.places.items():
+            names.setdefault(id(place), []).append(name)
+        done: set[int] = set()
+        for name, value in self.dense.items():
+            place = self.places[name]
+            if id(place) in done:  # tied, and in the files twice
+                continue
+            done.add(id(place))
+            if not place.is_meta:
+                with torch.no_grad():
+                    place.copy_(value)
+                continue
+            new = value.to(place.dtype)
+            new = nn.Parameter(new, place.requires_grad) if isinstance(place, nn.Parameter) else new
+            for each in names[id(place)]:
+                if each not in self.weights:
+                    self._set(each, new)
+
+    def _set(self, name: str, value: torch.Tensor) -> None:
+        above, _, key = name.rpartition(".")
+        setattr(self.model.get_submodule(above), key, value)
+
+
+def _device(place: torch.Tensor) -> torch.device:
+    return torch.device("cpu") if place.is_meta else place.device
+
+
+def _in_tiles(weight: torch.Tensor) -> torch.Tensor:
+    if isinstance(weight, Reordered):
+        return Reordered(_in_tiles(weight.base), weight.order)
+    is_taken = isinstance(weight, Int4Weight) and quantized.tile_for(weight, weight.shape[1] // weight.scale.shape[1])
+    return Int4Tiles.of(weight) if is_taken else weight  # type: ignore[arg-type]
+
+
+def _is_of_transformers(model: nn.Module) -> bool:
+    package = sys.modules.get("transformers")  # what was not imported has made no model, and is slow to import
+    return package is not None and isinstance(model, package.PreTrainedModel)
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} others" if len(names) > 3 else "")
