@@ -38,14 +38,14 @@ class Reordered(WrapperTensor):
 
     def to_plain(self) -> torch.Tensor:
         base: Any = self.base
-        dense: torch.Tensor = base.to_plain() if isinstance(base, WrapperTensor) else base
+        dense: torch.Tensor = base.to_plain() if hasattr(base, "to_plain") else base
         return dense.index_select(1, self.order.argsort())
 
     def from_plain(self, plain: torch.Tensor) -> Reordered:
         """Returns `plain` in the order of this weight, rounded as its base rounds."""
         base: Any = self.base
         dense = plain.index_select(1, self.order)
-        made = base.from_plain(dense) if isinstance(base, WrapperTensor) else dense.to(base.dtype)
+        made = base.from_plain(dense) if hasattr(base, "from_plain") else dense.to(base.dtype)
         return Reordered(made, self.order.clone())  # written into, each has its own
 
 
