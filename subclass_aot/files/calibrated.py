@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
 from subclass_aot.base._torch import quantized
+from subclass_aot.base.refused import Refused
 from subclass_aot.errors import StateDictError
 from subclass_aot.files.folder import Folder, read_json
 from subclass_aot.files.packed import PARTS, Layout, Packed
+from subclass_aot.files.parts import Part, joined
 from subclass_aot.tensors import Int4Tiles, Int4Weight
 from subclass_aot.tensors.reordered import Reordered
 
@@ -66,13 +69,13 @@ def load_calibrated(
             above, _, part = name.rpartition(".")
             if above not in packed or part not in PARTS:
                 found.add_dense(name)
+        found.join_experts()
         if strict:
             found.refuse_others()
-    of_transformers = _is_of_transformers(model)
-    found.refuse_without_data(of_transformers)
+    found.refuse_without_data()
     found.put()
-    if of_transformers:
-        importlib.import_module("subclass_aot.files.transformers").complete(model)
+    if found.of_transformers is not None:
+        found.of_transformers.complete(model)
     return model
 
 
@@ -94,35 +97,65 @@ class _Found:
         self.places: dict[str, torch.Tensor] = parameters | buffers
         self.saved = set(model.state_dict())
         self.layers = dict(model.named_modules(remove_duplicate=False))
+        self.experts: dict[str, dict[tuple[int, int], torch.Tensor]] = {}
+        self.of_transformers = _of_transformers(model)
+        self._part_of: Callable[[str], Part] = (
+            self.of_transformers.parts_of(model) if self.of_transformers is not None else Part
+        )
 
     def add_packed(self, name: str, layout: Layout, tiles: bool) -> None:
         """Reads the weight of a layer."""
-        place = f"{self.files.file_of(f'{name}.qweight')}: {name}.qweight"
-        layer = self.layers.get(name)
-        if layer is None:
+        part = self._placed(f"{name}.weight", f"{name}.qweight")
+        old, layer = self.places.get(part.name), self.layers.get(part.name.rpartition(".")[0])
+        if old is None or (part.expert is None and layer is None):
             self.unknown.append(f"{name}.qweight")
             return
-        if not isinstance(layer, nn.Linear):
-            raise StateDictError(f"{place}: {name} of the model is a {type(layer).__name__}, and no linear layer")
-        old = layer.weight
-        size = layer.out_features, layer.in_features
+        if part.expert is None and not isinstance(layer, nn.Linear):
+            kind = type(layer).__name__
+            raise self._wrong(f"{name}.qweight", f"is of a {kind} in the model, and no linear layer")
+        size = part.size_in(old) if part.expert is not None else (old.shape[0], old.shape[1])
         new = Packed(name, size, layout, self.files.read, self.files.file_of).weight(old.dtype)
-        new = new.to(_device(old))
-        self.weights[f"{name}.weight"] = _in_tiles(new) if tiles else new
+        new = new.to("cpu" if old.is_meta else old.device)
+        if part.expert is None:
+            self.weights[part.name] = _in_tiles(new) if tiles else new
+        else:
+            self.experts.setdefault(part.name, {})[part.source, part.expert] = new
 
     def add_dense(self, name: str) -> None:
         """Reads a tensor that is as it is."""
-        value, place = self.files.read(name), self.places.get(name)
+        value, part = self.files.read(name), self._placed(name, name)
         assert value is not None
-        if place is None or name not in self.saved:
+        place = self.places.get(part.name)
+        if place is None or part.name not in self.saved:
             self._pass_over(name, value)
-        elif place.shape != value.shape:
-            raise StateDictError(
-                f"{self.files.file_of(name)}: {name} is {tuple(value.shape)}, and the model has {tuple(place.shape)} "
-                "there"
-            )
+            return
+        size = tuple(place.shape) if part.expert is None else part.size_in(place)
+        if size != tuple(value.shape):
+            raise self._wrong(name, f"is {tuple(value.shape)}, and the model has {size} there")
+        if part.expert is None:
+            self.dense[part.name] = value
         else:
-            self.dense[name] = value
+            self.experts.setdefault(part.name, {})[part.source, part.expert] = value
+
+    def join_experts(self) -> None:
+        """Makes one weight of those of experts."""
+        for name, parts in self.experts.items():
+            whole, place = joined(parts, f"{self.files.path}: {name}"), self.places[name]
+            if whole.shape != place.shape:
+                raise StateDictError(
+                    f"{self.files.path}: {name} is {tuple(whole.shape)} of all experts, and the model has "
+                    f"{tuple(place.shape)} there"
+                )
+            (self.dense if type(whole) is torch.Tensor else self.weights)[name] = whole
+
+    def _placed(self, name: str, there: str) -> Part:
+        try:
+            return self._part_of(name)
+        except Refused as refused:
+            raise self._wrong(there, refused.what) from None
+
+    def _wrong(self, name: str, what: str) -> StateDictError:
+        return StateDictError(f"{self.files.file_of(name)}: {name} {what}")
 
     def _pass_over(self, name: str, value: torch.Tensor) -> None:
         """Notes a name that the model does not have, unless nothing is lost.
@@ -147,12 +180,9 @@ class _Found:
                 "it as it is"
             )
 
-    def refuse_without_data(self, may_compute: bool) -> None:
-        """Raises an error where something of the model would have no data.
-
-        Args:
-            may_compute: Whether the model can compute what no file has.
-        """
+    def refuse_without_data(self) -> None:
+        """Raises an error where something of the model would have no data, and the model cannot compute it."""
+        may_compute = self.of_transformers is not None
         left = [
             name
             for name in self._not_given()
@@ -197,10 +227,6 @@ class _Found:
         setattr(self.model.get_submodule(above), key, value)
 
 
-def _device(place: torch.Tensor) -> torch.device:
-    return torch.device("cpu") if place.is_meta else place.device
-
-
 def _in_tiles(weight: torch.Tensor) -> torch.Tensor:
     if isinstance(weight, Reordered):
         return Reordered(_in_tiles(weight.base), weight.order)
@@ -208,9 +234,12 @@ def _in_tiles(weight: torch.Tensor) -> torch.Tensor:
     return Int4Tiles.of(weight) if is_taken else weight  # type: ignore[arg-type]
 
 
-def _is_of_transformers(model: nn.Module) -> bool:
+def _of_transformers(model: nn.Module) -> Any:
+    """Returns what is done for models of `transformers` alone; None for others."""
     package = sys.modules.get("transformers")  # what was not imported has made no model, and is slow to import
-    return package is not None and isinstance(model, package.PreTrainedModel)
+    if package is None or not isinstance(model, package.PreTrainedModel):
+        return None
+    return importlib.import_module("subclass_aot.files.transformers")
 
 
 def _listed(names: list[str]) -> str:
