@@ -57,7 +57,8 @@ def load_calibrated(
         )
     layout = Layout.of(config, str(path / "config.json"))
     with Folder(path) as files:
-        found = _Found(model, files)
+        places = _Places(model)
+        found = _Found(places, files)
         packed = {name.rpartition(".")[0] for name in files if name.endswith(".qweight")}
         if not packed:
             raise StateDictError(
@@ -74,47 +75,82 @@ def load_calibrated(
             found.refuse_others()
     found.refuse_without_data()
     found.put()
-    if found.of_transformers is not None:
-        found.of_transformers.complete(model)
+    if places.of_transformers is not None:
+        places.of_transformers.complete(model)
     return model
+
+
+class _Places:
+    """Where tensors go in a model.
+
+    Args:
+        model: The model.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        parameters = dict(model.named_parameters(remove_duplicate=False))
+        self.all: dict[str, torch.Tensor] = parameters | dict(model.named_buffers(remove_duplicate=False))
+        self.saved = set(model.state_dict())
+        self.of_transformers = _of_transformers(model)
+        self.part_of: Callable[[str], Part] = (
+            Part if self.of_transformers is None else self.of_transformers.parts_of(model)
+        )
+
+    @property
+    def kind(self) -> str:
+        """The class of the model."""
+        return type(self.model).__name__
+
+    def layer_of(self, name: str) -> nn.Module:
+        """Returns the module that has a parameter."""
+        return self.model.get_submodule(name.rpartition(".")[0])
+
+    def put(self, name: str, value: torch.Tensor) -> None:
+        """Puts a tensor into the place of a name, and of all that are tied to it, if that has no data, and its values
+        else.
+        """
+        place = self.all[name]
+        if not place.is_meta:
+            with torch.no_grad():
+                place.copy_(value)
+            return
+        new = value.to(place.dtype)
+        new = nn.Parameter(new, place.requires_grad) if isinstance(place, nn.Parameter) else new
+        for other, tensor in self.all.items():
+            if tensor is place:
+                self.replace(other, new)
+
+    def replace(self, name: str, value: torch.Tensor) -> None:
+        """Replaces what is in a place."""
+        setattr(self.layer_of(name), name.rpartition(".")[2], value)
 
 
 class _Found:
     """What was found for the places of a model, before any is changed.
 
     Args:
-        model: The model.
+        places: Those of the model.
         files: The files.
     """
 
-    def __init__(self, model: nn.Module, files: Folder) -> None:
-        self.model, self.files = model, files
+    def __init__(self, places: _Places, files: Folder) -> None:
+        self.places, self.files = places, files
         self.weights: dict[str, torch.Tensor] = {}
         self.dense: dict[str, torch.Tensor] = {}
-        self.unknown: list[str] = []
-        parameters = dict(model.named_parameters(remove_duplicate=False))
-        buffers = dict(model.named_buffers(remove_duplicate=False))
-        self.places: dict[str, torch.Tensor] = parameters | buffers
-        self.saved = set(model.state_dict())
-        self.layers = dict(model.named_modules(remove_duplicate=False))
         self.experts: dict[str, dict[tuple[int, int], torch.Tensor]] = {}
-        self.of_transformers = _of_transformers(model)
-        self._part_of: Callable[[str], Part] = (
-            self.of_transformers.parts_of(model) if self.of_transformers is not None else Part
-        )
+        self.unknown: list[str] = []
 
     def add_packed(self, name: str, layout: Layout, tiles: bool) -> None:
         """Reads the weight of a layer."""
         part = self._placed(f"{name}.weight", f"{name}.qweight")
-        old, layer = self.places.get(part.name), self.layers.get(part.name.rpartition(".")[0])
-        if old is None or (part.expert is None and layer is None):
+        old = self.places.all.get(part.name)
+        if old is None:
             self.unknown.append(f"{name}.qweight")
             return
-        if part.expert is None and not isinstance(layer, nn.Linear):
-            kind = type(layer).__name__
-            raise self._wrong(f"{name}.qweight", f"is of a {kind} in the model, and no linear layer")
-        size = part.size_in(old) if part.expert is not None else (old.shape[0], old.shape[1])
-        new = Packed(name, size, layout, self.files.read, self.files.file_of).weight(old.dtype)
+        if part.expert is None and not isinstance(layer := self.places.layer_of(part.name), nn.Linear):
+            raise self._wrong(f"{name}.qweight", f"is of a {type(layer).__name__} in the model, and no linear layer")
+        new = Packed(name, part.size_in(old), layout, self.files.read, self.files.file_of).weight(old.dtype)
         new = new.to("cpu" if old.is_meta else old.device)
         if part.expert is None:
             self.weights[part.name] = _in_tiles(new) if tiles else new
@@ -125,13 +161,12 @@ class _Found:
         """Reads a tensor that is as it is."""
         value, part = self.files.read(name), self._placed(name, name)
         assert value is not None
-        place = self.places.get(part.name)
-        if place is None or part.name not in self.saved:
+        place = self.places.all.get(part.name)
+        if place is None or part.name not in self.places.saved:
             self._pass_over(name, value)
             return
-        size = tuple(place.shape) if part.expert is None else part.size_in(place)
-        if size != tuple(value.shape):
-            raise self._wrong(name, f"is {tuple(value.shape)}, and the model has {size} there")
+        if part.size_in(place) != tuple(value.shape):
+            raise self._wrong(name, f"is {tuple(value.shape)}, and the model has {part.size_in(place)} there")
         if part.expert is None:
             self.dense[part.name] = value
         else:
@@ -140,22 +175,42 @@ class _Found:
     def join_experts(self) -> None:
         """Makes one weight of those of experts."""
         for name, parts in self.experts.items():
-            whole, place = joined(parts, f"{self.files.path}: {name}"), self.places[name]
-            if whole.shape != place.shape:
+            whole, size = joined(parts, f"{self.files.path}: {name}"), tuple(self.places.all[name].shape)
+            if whole.shape != size:
                 raise StateDictError(
-                    f"{self.files.path}: {name} is {tuple(whole.shape)} of all experts, and the model has "
-                    f"{tuple(place.shape)} there"
+                    f"{self.files.path}: {name} is {tuple(whole.shape)} of all experts, and the model has {size} there"
                 )
             (self.dense if type(whole) is torch.Tensor else self.weights)[name] = whole
 
-    def _placed(self, name: str, there: str) -> Part:
-        try:
-            return self._part_of(name)
-        except Refused as refused:
-            raise self._wrong(there, refused.what) from None
+    def refuse_others(self) -> None:
+        """Raises an error where names do not fit."""
+        if self.unknown:
+            raise StateDictError(
+                f"{self.files.file_of(self.unknown[0])}: {_listed(self.unknown)} has no place in this "
+                f"{self.places.kind}, which has {_listed(list(self.places.all))}. strict=False leaves it out"
+            )
+        if missing := [name for name in self._not_given() if name in self.places.saved]:
+            raise StateDictError(
+                f"{self.files.path} has no {_listed(missing)} of this {self.places.kind}. strict=False leaves it as it "
+                "is"
+            )
 
-    def _wrong(self, name: str, what: str) -> StateDictError:
-        return StateDictError(f"{self.files.file_of(name)}: {name} {what}")
+    def refuse_without_data(self) -> None:
+        """Raises an error where something of the model would have no data, and the model cannot compute it."""
+        computes = self.places.of_transformers is not None
+        left = [name for name in self._not_given() if self.places.all[name].is_meta]
+        if left := [name for name in left if name in self.places.saved or not computes]:
+            raise StateDictError(
+                f"{self.files.path} has no {_listed(left)}, and this {self.places.kind} has it on the meta device. "
+                "Make the model with that on another device"
+            )
+
+    def put(self) -> None:
+        """Changes the model."""
+        for name, value in self.dense.items():
+            self.places.put(name, value)
+        for name, weight in self.weights.items():  # of two that were tied, one may be dense
+            self.places.replace(name, nn.Parameter(weight, requires_grad=False))
 
     def _pass_over(self, name: str, value: torch.Tensor) -> None:
         """Notes a name that the model does not have, unless nothing is lost.
@@ -163,68 +218,24 @@ class _Found:
         Some writers give each layer a bias, of zeros where the model has none, and some write what models compute.
         """
         key = name.rpartition(".")[2]
-        is_computed = any(place.rpartition(".")[2] == key for place in self.places.keys() - self.saved)
-        if not is_computed and not (key == "bias" and not value.any()):
+        computed = (place.rpartition(".")[2] for place in self.places.all.keys() - self.places.saved)
+        if key not in computed and not (key == "bias" and not value.any()):
             self.unknown.append(name)
-
-    def refuse_others(self) -> None:
-        """Raises an error where names do not fit."""
-        if self.unknown:
-            raise StateDictError(
-                f"{self.files.file_of(self.unknown[0])}: {_listed(self.unknown)} has no place in this "
-                f"{type(self.model).__name__}, which has {_listed(list(self.places))}. strict=False leaves it out"
-            )
-        if missing := [name for name in self._not_given() if name in self.saved]:
-            raise StateDictError(
-                f"{self.files.path} has no {_listed(missing)} of this {type(self.model).__name__}. strict=False leaves "
-                "it as it is"
-            )
-
-    def refuse_without_data(self) -> None:
-        """Raises an error where something of the model would have no data, and the model cannot compute it."""
-        may_compute = self.of_transformers is not None
-        left = [
-            name
-            for name in self._not_given()
-            if self.places[name].is_meta and not (may_compute and name not in self.saved)
-        ]
-        if left:
-            raise StateDictError(
-                f"{self.files.path} has no {_listed(left)}, and this {type(self.model).__name__} has it on the meta "
-                "device. Make the model with that on another device"
-            )
 
     def _not_given(self) -> list[str]:
         """Returns the names of the model for which no file has anything, nor for what they are tied to."""
-        given = {id(self.places[name]) for name in self.dense}
-        return [name for name, place in self.places.items() if name not in self.weights and id(place) not in given]
+        every = self.places.all
+        given = {id(every[name]) for name in self.dense}
+        return [name for name, place in every.items() if name not in self.weights and id(place) not in given]
 
-    def put(self) -> None:
-        """Changes the model."""
-        for name, weight in self.weights.items():
-            self._set(name, nn.Parameter(weight, requires_grad=False))
-        names: dict[int, list[str]] = {}
-        for name, place in self.places.items():
-            names.setdefault(id(place), []).append(name)
-        done: set[int] = set()
-        for name, value in self.dense.items():
-            place = self.places[name]
-            if id(place) in done:  # tied, and in the files twice
-                continue
-            done.add(id(place))
-            if not place.is_meta:
-                with torch.no_grad():
-                    place.copy_(value)
-                continue
-            new = value.to(place.dtype)
-            new = nn.Parameter(new, place.requires_grad) if isinstance(place, nn.Parameter) else new
-            for each in names[id(place)]:
-                if each not in self.weights:
-                    self._set(each, new)
+    def _placed(self, name: str, there: str) -> Part:
+        try:
+            return self.places.part_of(name)
+        except Refused as refused:
+            raise self._wrong(there, refused.what) from None
 
-    def _set(self, name: str, value: torch.Tensor) -> None:
-        above, _, key = name.rpartition(".")
-        setattr(self.model.get_submodule(above), key, value)
+    def _wrong(self, name: str, what: str) -> StateDictError:
+        return StateDictError(f"{self.files.file_of(name)}: {name} {what}")
 
 
 def _in_tiles(weight: torch.Tensor) -> torch.Tensor:

@@ -93,7 +93,7 @@ class Packed:
     def __init__(
         self,
         name: str,
-        size: tuple[int, int],
+        size: tuple[int, ...],
         layout: Layout,
         read: Callable[[str], torch.Tensor | None],
         file_of: Callable[[str], str],

@@ -25,8 +25,10 @@ class Part(NamedTuple):
     sources: int = 1
     expert: int | None = None
 
-    def size_in(self, whole: torch.Tensor) -> tuple[int, int]:
-        """Returns rows and columns of the part of `[E, M, N]`."""
+    def size_in(self, whole: torch.Tensor) -> tuple[int, ...]:
+        """Returns the size of the part: of `[E, M, N]`, rows and columns of one expert."""
+        if self.expert is None:
+            return tuple(whole.shape)
         _, rows, columns = whole.shape
         return rows // self.sources, columns
 

@@ -9,7 +9,22 @@ from typing import Any
 
 import safetensors.torch
 import torch
+import transformers
 from torch import nn
+
+SIZES: dict[str, Any] = {
+    "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 96,
+    "num_key_value_heads": 2, "eos_token_id": 2, "pad_token_id": 0, "bos_token_id": 1,
+}  # fmt: skip
+"""Of small models."""
+
+KINDS: dict[str, dict[str, Any]] = {
+    "asymmetric": {},
+    "symmetric": {"sym": True},
+    "whole rows": {"group": -1},
+    "act-order": {"act_order": True},
+}
+"""Of checkpoints, by arguments of `Rounded`."""
 
 WORD = 2**32
 ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
@@ -155,3 +170,26 @@ def write_tensors(tensors: dict[str, torch.Tensor], folder: Path, shards: int = 
         part = {name: tensors[name] for name in tensors if places[name] == file}
         safetensors.torch.save_file(part, folder / file, {"format": "pt"})
     (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": places}))
+
+
+class Small(nn.Module):
+    """Two layers, one of which has a bias."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(64, 32), nn.Linear(32, 8, bias=False)
+        self.register_buffer("shift", torch.zeros(8), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(self.first(x).relu()) + self.shift  # type: ignore[no-any-return]
+
+
+def small(folder: Path, **options: Any) -> Any:
+    return written(Small(), folder, "gptq", match="", **options)
+
+
+def from_config(folder: Path, dtype: torch.dtype = torch.float32, device: str = "meta") -> Any:
+    """A model as its configuration says."""
+    config = transformers.AutoConfig.from_pretrained(folder)
+    with torch.device(device):
+        return transformers.AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
