@@ -33,7 +33,7 @@ def save_file(state: State, path: str | PathLike[str], metadata: Mapping[str, st
         StateDictError: An entry is nothing that such a file can hold; it says which, and what to write instead.
         MissingPackageError: There is no safetensors.
     """
-    safetensors = _safetensors()
+    safetensors = safetensors_package()
     tensors, said = unwrap_state_dict(state)
     if metadata is not None and KEY in metadata:
         raise StateDictError(f"metadata: {KEY!r} is where this library says what the wrappers are. Take another name")
@@ -70,7 +70,7 @@ def load_file(
         StateDictError: The file does not have what its header says, or names a class that nobody knows.
         MissingPackageError: There is no safetensors.
     """
-    safetensors = _safetensors()
+    safetensors = safetensors_package()
     try:
         with safetensors.safe_open(path, framework="pt", device=str(device)) as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # it is no dict
@@ -81,7 +81,12 @@ def load_file(
     return wrap_state_dict(tensors, metadata, like=like, classes=classes)
 
 
-def _safetensors() -> Any:
+def safetensors_package() -> Any:
+    """Returns the package `safetensors`.
+
+    Raises:
+        MissingPackageError: It is not installed.
+    """
     try:
         importlib.import_module("safetensors.torch")
         return importlib.import_module("safetensors")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import fnmatch
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,9 @@ from torch import nn
 
 from subclass_aot import tensors
 from subclass_aot.base import _torch
+from subclass_aot.base.refused import Refused
 from subclass_aot.errors import MissingPackageError, StateDictError
+from subclass_aot.files.parts import Part
 from subclass_aot.files.unwrap import KEY, unwrap_state_dict
 from subclass_aot.files.wrap import wrap_state_dict
 from subclass_aot.tensors import quantize_
@@ -357,3 +359,66 @@ def attach(model: Any) -> Any:
     model.hf_quantizer = quantizer
     quantizer.postprocess_model(model)
     return model
+
+
+def parts_of(model: Any) -> Callable[[str], Part]:
+    """Returns what says where a tensor of a file goes in a model, by the conversions that `transformers` has for it.
+
+    Args:
+        model: The model.
+    """
+    conversions: list[Any] = list(get_model_conversion_mapping(model))
+    converters = [each for each in conversions if isinstance(each, WeightConverter)]
+    renamings = [each for each in conversions if not isinstance(each, WeightConverter)]
+    places, prefix = set(model.state_dict()), model.base_model_prefix
+
+    def of_model(name: str) -> str:
+        inside, outside = name.removeprefix(f"{prefix}."), f"{prefix}.{name}"
+        return next((each for each in (name, inside, outside) if each in places), name)
+
+    def part_of(name: str) -> Part:
+        for each in renamings:
+            name, _ = each.rename_source_key(name)
+        for each in converters:
+            renamed, pattern = each.rename_source_key(name)
+            if pattern is not None:
+                return _part(each, of_model(renamed), name, pattern)
+        return Part(of_model(name))
+
+    return part_of
+
+
+def _part(converter: WeightConverter, renamed: str, name: str, pattern: str) -> Part:
+    """Returns the part of a weight of experts.
+
+    Raises:
+        Refused: It is another conversion.
+    """
+    done = [(type(each).__name__, getattr(each, "dim", None)) for each in converter.operations]
+    number = re.search(pattern.replace(".*.", r".(\d+)."), name)
+    if done not in ([("MergeModulelist", 0)], [("MergeModulelist", 0), ("Concatenate", 1)]) or number is None:
+        how = ", ".join(kind for kind, _ in done)
+        raise Refused(f"is a part of {renamed}, which transformers makes by {how}; codes are not converted so")
+    sources = list(converter.source_patterns)
+    return Part(renamed, sources.index(pattern), len(sources), int(number[1]))
+
+
+def complete(model: Any) -> None:
+    """Computes the buffers of a model that no file has, as `from_pretrained` does, and attaches a quantizer.
+
+    Args:
+        model: The model, with all that files have.
+    """
+    saved = set(model.state_dict())
+    there = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    for name, tensor in there.items():
+        if tensor.is_meta and name not in saved:
+            above, _, key = name.rpartition(".")
+            setattr(model.get_submodule(above), key, torch.empty_like(tensor, device="cpu"))
+        else:
+            tensor._is_hf_initialized = True  # its functions that initialize leave such tensors alone
+    if any(tensor.is_meta for tensor in there.values()):
+        model.initialize_weights()
+    for tensor in there.values():
+        tensor.__dict__.pop("_is_hf_initialized", None)
+    attach(model)

@@ -11,6 +11,7 @@ from subclass_aot.kit.wrapper import Outer, ViewOf, WrapperTensor
 from subclass_aot.tensors.four_bits import tiles_to_dense
 from subclass_aot.tensors.int4_weight import Int4Weight, unpacked
 from subclass_aot.tensors.int8_weight import plus
+from subclass_aot.tensors.quantizing.scales import Scales
 
 aten: Any = torch.ops.aten
 
@@ -56,14 +57,20 @@ class Int4Tiles(WrapperTensor):
         return Int4Tiles.from_float(plain.to(self.scales.dtype), group, tile)
 
     @classmethod
-    def from_float(cls, weight: torch.Tensor, group: int = 64, tile: int = quantized.TILE) -> Int4Tiles:
+    def from_float(
+        cls, weight: torch.Tensor, group: int = 64, tile: int = quantized.TILE, scales: Scales = "min-max"
+    ) -> Int4Tiles:
         """Rounds a float weight `[M, N]` as `Int4Weight` does; `tile`, that of this machine or 64, divides M."""
+        return cls.of(Int4Weight.from_float(weight, group, scales), tile)
+
+    @classmethod
+    def of(cls, weight: Int4Weight, tile: int = quantized.TILE) -> Int4Tiles:
+        """Returns the same codes and scales in tiles."""
         tile = tile or 64  # what a class has by default is part of its hash: compiled files are for one layout
-        rounded = Int4Weight.from_float(weight, group)
-        if weight.shape[0] % tile:
+        if weight.dim() != 2 or weight.shape[0] % tile:
             raise ValueError(f"a weight of {tuple(weight.shape)} cannot be cut into tiles of {tile} rows")
-        halves = unpacked(rounded.packed).unflatten(0, (-1, 2, tile // 2)).transpose(2, 3)
-        scales = torch.stack((rounded.scale, (8 - rounded.zero) * rounded.scale), -1).transpose(0, 1)
+        halves = unpacked(weight.packed).unflatten(0, (-1, 2, tile // 2)).transpose(2, 3)
+        scales = torch.stack((weight.scale, (8 - weight.zero) * weight.scale), -1).transpose(0, 1)
         return cls((halves[:, 0] | halves[:, 1] << 4).contiguous(), scales.contiguous())
 
 

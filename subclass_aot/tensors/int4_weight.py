@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 
 from subclass_aot.kit.wrapper import Outer, ViewOf, WrapperTensor
+from subclass_aot.tensors.quantizing.scales import Scales, codes_of, scales_of
 
 
 class Int4Weight(WrapperTensor, views="blocks"):
@@ -44,21 +45,32 @@ class Int4Weight(WrapperTensor, views="blocks"):
 
     def from_plain(self, plain: torch.Tensor) -> Int4Weight:
         """Returns `plain` in as many groups as this weight has."""
-        grouped = plain.to(self.scale.dtype).unflatten(-1, (self.scale.shape[-1], -1))
-        low, high = grouped.amin(-1).clamp(max=0), grouped.amax(-1).clamp(min=0)  # 0.0 has a code of its own
-        scale = (high / 15 - low / 15).clamp(min=torch.finfo(self.scale.dtype).tiny)
-        zero = (-low / scale).round().clamp(0, 15)
-        codes = (grouped / scale[..., None] + zero[..., None]).round().clamp(0, 15)
-        return Int4Weight(packed(codes.flatten(-2).to(torch.uint8)), scale, zero)
+        return _rounded(plain.to(self.scale.dtype), self.scale.shape[-1], "min-max")
 
     @classmethod
-    def from_float(cls, weight: torch.Tensor, group: int = 64) -> Int4Weight:
-        """Rounds float weights `[..., M, N]` to 16 levels for each group of a row; `group` is even and divides N."""
+    def from_float(cls, weight: torch.Tensor, group: int = 64, scales: Scales = "min-max") -> Int4Weight:
+        """Rounds float weights `[..., M, N]` to 16 levels for each group of a row.
+
+        Args:
+            weight: The weights.
+            group: How many elements of a row share a scale; it is even and divides N.
+            scales: "min-max", of which 0.0 stays 0.0; or "half-quadratic", which moves zero points so that errors are
+                less without data for it, as HQQ does, and takes some forty times as long.
+        """
         if weight.dim() < 2 or group % 2 or weight.shape[-1] % group:
             raise ValueError(f"the rows of a weight of {tuple(weight.shape)} cannot be cut into groups of {group}")
-        *rows, columns = weight.shape
-        blank = weight.new_empty(*rows, columns // group)
-        return cls(weight.new_empty(*rows, columns // 2, dtype=torch.uint8), blank, blank).from_plain(weight.detach())
+        return _rounded(weight.detach(), weight.shape[-1] // group, scales)
+
+    @classmethod
+    def of_codes(cls, codes: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor) -> Int4Weight:
+        """Returns the weight of codes `[..., M, N]`, which are 0 to 15, and N is even."""
+        return cls(packed(codes.to(torch.uint8)), scale, zero)
+
+
+def _rounded(plain: torch.Tensor, groups: int, scales: Scales) -> Int4Weight:
+    grouped = plain.unflatten(-1, (groups, -1))
+    scale, zero = scales_of(grouped, scales)
+    return Int4Weight.of_codes(codes_of(grouped, scale, zero).flatten(-2), scale, zero)
 
 
 def packed(codes: torch.Tensor) -> torch.Tensor:

@@ -51,7 +51,7 @@ def test_a_compiled_file_is_for_the_layout_of_its_machine(monkeypatch: pytest.Mo
     here, function = source_of(Int4Tiles), Int4Tiles.__dict__["from_float"].__func__
     others = [tile for tile in (0, 32, 64) if tile != _torch.quantized.TILE]
     for tile in others:
-        monkeypatch.setattr(function, "__defaults__", (64, tile))
+        monkeypatch.setattr(function, "__defaults__", (64, tile, "min-max"))
         assert source_of(Int4Tiles) != here
 
 

@@ -75,7 +75,7 @@ def test_values_that_have_codes_are_exact() -> None:
     same(weight.from_plain(weight.to_plain()), weight)
 
 
-@pytest.mark.parametrize("shape, group", [((4, 6), 4), ((4, 6), 3), ((6,), 2), ((2, 4, 6), 2)])
+@pytest.mark.parametrize("shape, group", [((4, 6), 4), ((4, 6), 3), ((6,), 2), ((2, 4, 6), 4)])
 def test_refusals(shape: tuple[int, ...], group: int) -> None:
     with pytest.raises(ValueError, match=rf"rows of a weight of \(.*\) cannot be cut into groups of {group}"):
         Int4Weight.from_float(torch.ones(shape), group)

@@ -9,8 +9,8 @@ import torch
 from torch.nn import functional as F
 
 from subclass_aot.kit.wrapper import WrapperTensor
-from subclass_aot.tensors import QuantAwareWeight
-from tests.tensors.checks import verdicts
+from subclass_aot.tensors import Int8Weight, QuantAwareWeight, quantize_
+from tests.tensors.checks import FLOATS, verdicts
 from tests.testing.contract.classes import PRODUCTS
 
 
@@ -34,6 +34,17 @@ def test_products_see_the_rounded_weight() -> None:
     torch.testing.assert_close(
         grads, torch.autograd.grad(F.linear(x, rounded, bias).square().sum(), [x, rounded, bias])
     )
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("shared_dim", [0, 1])
+def test_what_is_kept_after_training_are_the_values_that_products_saw(shared_dim: int, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    model: Any = torch.nn.Sequential(torch.nn.Linear(4, 3, dtype=dtype))
+    model[0].weight = torch.nn.Parameter(QuantAwareWeight(model[0].weight.detach(), shared_dim))
+    seen = F.linear(torch.eye(4, dtype=dtype), model[0].weight).t()  # of ones and zeros: nothing is rounded
+    quantize_(model, lambda weight: weight.frozen())  # type: ignore[attr-defined]
+    assert type(model[0].weight.data) is Int8Weight and model[0].weight.to_plain().equal(seen)
 
 
 @pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.AdamW])
