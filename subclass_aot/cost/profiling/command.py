@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from subclass_aot.base.whole_files import write_whole
+from subclass_aot.cost.profiling.picture import AXES, ready_to_draw
 from subclass_aot.cost.profiling.report import Report
 from subclass_aot.cost.profiling.run import Setting, profile
 from subclass_aot.cost.profiling.words import amount
@@ -59,7 +60,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--assume", action="store_true", help="assume values that nobody knows")
     parser.add_argument("--largest", action="store_true", help="say the largest batch that fits, and the formula")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where to write all figures")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="where to draw memory over the run")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="where to draw memory over the run, and products")
+    parser.add_argument("--over", choices=AXES, default=AXES[0], help="bytes allocated, or time at best, for --plot")
     parser.add_argument(
         "--memory-viz", type=Path, metavar="FILE", help="where to write what torch's memory viewer reads"
     )
@@ -84,7 +86,7 @@ def run_command(options: argparse.Namespace) -> int:
     if options.json is not None:
         write_whole(options.json, report.to_json() + "\n")
     if options.plot is not None:
-        report.plot(options.plot)
+        report.plot(options.plot, options.over)
     if options.memory_viz is not None:
         report.memory_viz(options.memory_viz)
     return 1 if report.fits is False else 0
@@ -98,6 +100,8 @@ def _say(what: str) -> None:
 
 def _report(options: argparse.Namespace) -> Report:
     setting = Setting(options.device, options.memory)
+    if options.plot is not None:
+        ready_to_draw(options.plot, options.over, setting.profile_of_device is not None)
     _say(f"importing {options.target}")
     try:
         target = pkgutil.resolve_name(options.target)

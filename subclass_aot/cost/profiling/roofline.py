@@ -64,6 +64,16 @@ def times_of(timeline: Timeline, device: str | Device | None) -> Times:
     return Times(whole, dict(bounds), dict(phases), dict(operators.most_common()), ideal / whole if whole else 0.0)
 
 
+def seconds_of(work: Work, device: Device) -> float:
+    """Returns how long an operator takes at best.
+
+    Args:
+        work: The operator.
+        device: The device that it runs on.
+    """
+    return max(_parts(work, device).values())
+
+
 def _parts(work: Work, device: Device) -> dict[str, float]:
     """Returns the seconds of an operator by each bound; views and the like, which launch nothing, take none."""
     if work.group:

@@ -103,3 +103,36 @@ def test_what_is_misspelt_is_told(words: str, message: str, capsys: pytest.Captu
     assert main(["profile", *words.split()]) == 1
     shown = capsys.readouterr()
     assert message in shown.err and not shown.out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--plot out.png --over time", "A plot over time needs a device"),
+        ("--plot out.doc", "no pictures that end in '.doc'"),
+    ],
+)
+def test_a_plot_that_cannot_be_drawn_is_told_before_anything_runs(
+    words: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib", reason="plots need it, and nothing else does")
+    assert main(["profile", "programs_of_mine:never", *words.split()]) == 1
+    shown = capsys.readouterr()
+    assert message in shown.err and not shown.out
+
+
+def test_without_matplotlib_it_is_told_before_anything_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert main("profile programs_of_mine:never --plot out.png".split()) == 1
+    assert "pip install 'subclass-aot[demo]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("over", ["bytes", "time"])
+def test_a_plot_is_drawn_over_what_is_chosen(over: str, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="plots need it, and nothing else does")
+    picture = tmp_path / "out.svg"
+    words = f"profile programs_of_mine:WordsLM --device H100 --plot {picture} --over {over}"
+    assert main(words.split()) == 0
+    assert {"bytes": "bytes allocated so far (", "time": "time at best on H100 SXM ("}[over] in picture.read_text()
