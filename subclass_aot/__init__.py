@@ -3,7 +3,10 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-# First, so that an unsupported torch is reported as such, and not as a missing name somewhere below.
+import subclass_aot.command_line  # noqa: F401  # who asks `python -m subclass_aot` for help waits for nothing below
+
+# isort: split
+# First of all else, so that an unsupported torch is reported as such, and not as a missing name somewhere below.
 import subclass_aot.base._version_check  # noqa: F401
 
 # isort: split

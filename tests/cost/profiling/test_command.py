@@ -83,7 +83,7 @@ def test_quantized_weights_and_inference(capsys: pytest.CaptureFixture[str]) -> 
     ],
 )
 def test_what_is_wrong_is_said(words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["profile", *words.split()]) == 1
+    assert main(["profile", *words.split()]) == 2
     assert message in capsys.readouterr().err
 
 
@@ -100,7 +100,7 @@ def test_what_is_wrong_is_said(words: str, message: str, capsys: pytest.CaptureF
     ],
 )
 def test_what_is_misspelt_is_told(words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["profile", *words.split()]) == 1
+    assert main(["profile", *words.split()]) == 2
     shown = capsys.readouterr()
     assert message in shown.err and not shown.out
 
@@ -116,7 +116,7 @@ def test_a_plot_that_cannot_be_drawn_is_told_before_anything_runs(
     words: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("matplotlib", reason="plots need it, and nothing else does")
-    assert main(["profile", "programs_of_mine:never", *words.split()]) == 1
+    assert main(["profile", "programs_of_mine:never", *words.split()]) == 2
     shown = capsys.readouterr()
     assert message in shown.err and not shown.out
 
@@ -125,7 +125,7 @@ def test_without_matplotlib_it_is_told_before_anything_runs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert main("profile programs_of_mine:never --plot out.png".split()) == 1
+    assert main("profile programs_of_mine:never --plot out.png".split()) == 2
     assert "pip install 'subclass-aot[demo]'" in capsys.readouterr().err
 
 
