@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -30,7 +30,7 @@ class Times:
     seconds: float
     by_bound: dict[str, float]
     by_phase: dict[str, float]
-    by_operator: dict[str, float]
+    by_operator: dict[str, float] = field(repr=False)
     mfu: float
 
 
