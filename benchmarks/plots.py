@@ -142,15 +142,18 @@ def draw_first_calls(axes: Any) -> None:
     axes.set(xlabel="layers with int8 weights", ylabel="seconds", ylim=0, title="First step of training")
 
 
-def draw_memory(axes: Any) -> None:
-    """Draws the memory of a training step over time, by kind, from a run without data."""
+def memory_of_a_step() -> Any:
+    """Returns the picture of a training step of a checkpointed Llama, as `sa.profile` draws it."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    from subclass_aot.cost.profiling.export import rows_by_kind
+    from subclass_aot.cost.profiling.picture import figure_of
 
     with torch.device("meta"):
-        config = LlamaConfig(hidden_size=2048, intermediate_size=8192, num_hidden_layers=8, num_attention_heads=16)
-        model = LlamaForCausalLM(config).to(torch.bfloat16)
+        config = LlamaConfig(
+            hidden_size=2048, intermediate_size=8192, num_hidden_layers=8, num_attention_heads=16, use_cache=False
+        )
+        model = LlamaForCausalLM(config).to(torch.bfloat16).train()
+        model.gradient_checkpointing_enable()
         words = torch.zeros(4, 1024, dtype=torch.long)
     optimizer = torch.optim.AdamW(model.parameters())
 
@@ -159,22 +162,27 @@ def draw_memory(axes: Any) -> None:
         optimizer.step()
         optimizer.zero_grad()
 
-    report = sa.profile(step, model, optimizer, words, device="H100")
-    kinds = rows_by_kind(report)
-    length = len(next(iter(kinds.values())))
-    chosen = sorted({*range(0, length, max(length // 160, 1)), report.peak_at.event})
-    axes.stackplot(chosen, [[row[i] / 2**30 for i in chosen] for row in kinds.values()], labels=list(kinds))
-    axes.set(
-        xlabel="operators",
-        ylabel="GiB",
-        ylim=(0, report.peak / 2**30 * 1.4),
-        title="A training step of a Llama on an H100 that is not there",
-    )
+    return figure_of(sa.profile(step, model, optimizer, words, device="H100"), over="time", columns=90)
 
 
-PLOTS: dict[str, Draw] = {
-    "call": draw_calls, "tokens": draw_tokens, "first_call": draw_first_calls, "memory": draw_memory,
-}  # fmt: skip
+def drawn(draw: Draw) -> Any:
+    """Returns a figure with one plot."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.6, 3.4), layout="constrained")
+    axes = figure.subplots()
+    draw(axes)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=8, loc="upper left")
+    return figure
+
+
+PLOTS: dict[str, Callable[[], Any]] = {
+    "call": lambda: drawn(draw_calls),
+    "tokens": lambda: drawn(draw_tokens),
+    "first_call": lambda: drawn(draw_first_calls),
+    "memory": memory_of_a_step,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -185,17 +193,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     chosen = parser.parse_args(arguments)
 
     import matplotlib
-    from matplotlib.figure import Figure
 
     chosen.out.mkdir(parents=True, exist_ok=True)
     # The same figures make the same file.
     with matplotlib.rc_context({"svg.hashsalt": "subclass_aot", "svg.fonttype": "none", "font.size": 9}):
         for name in chosen.names or PLOTS:
-            figure = Figure(figsize=(5.6, 3.4), layout="constrained")
-            axes = figure.subplots()
-            PLOTS[name](axes)
-            axes.spines[["top", "right"]].set_visible(False)
-            axes.legend(frameon=False, fontsize=8, ncols=3 if name == "memory" else 1, loc="upper left")
+            figure = PLOTS[name]()
             figure.savefig(chosen.out / f"{name}.svg", metadata={"Date": None})
 
 

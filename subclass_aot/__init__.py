@@ -3,7 +3,10 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-# First, so that an unsupported torch is reported as such, and not as a missing name somewhere below.
+import subclass_aot.command_line  # noqa: F401  # who asks `python -m subclass_aot` for help waits for nothing below
+
+# isort: split
+# First of all else, so that an unsupported torch is reported as such, and not as a missing name somewhere below.
 import subclass_aot.base._version_check  # noqa: F401
 
 # isort: split
@@ -39,6 +42,16 @@ if TYPE_CHECKING:
     from subclass_aot.engine.call import mark_static_address
     from subclass_aot.engine.compile import CompiledFunction, aot_compile
     from subclass_aot.engine.sizes import mark_dynamic
+    from subclass_aot.tensors import Float8Weight as Float8Weight
+    from subclass_aot.tensors import Int4Tiles as Int4Tiles
+    from subclass_aot.tensors import Int4Weight as Int4Weight
+    from subclass_aot.tensors import Int8DynamicWeight as Int8DynamicWeight
+    from subclass_aot.tensors import Jagged as Jagged
+    from subclass_aot.tensors import LoraWeight as LoraWeight
+    from subclass_aot.tensors import MaskedTensor as MaskedTensor
+    from subclass_aot.tensors import NF4Weight as NF4Weight
+    from subclass_aot.tensors import QuantAwareWeight as QuantAwareWeight
+    from subclass_aot.tensors import Sparse24Weight as Sparse24Weight
 
 _WHEN_USED = {
     "Backend": "backends",
@@ -75,7 +88,7 @@ _EARLIER_NAMES = {
 load = load_compiled  # its earlier name
 
 
-def __getattr__(name: str) -> Any:
+def _when_used(name: str) -> Any:
     if name in _EARLIER_NAMES:
         return getattr(tensors, name)
     if name in _ROOMS_WHEN_USED:
@@ -86,6 +99,10 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'subclass_aot' has no attribute {name!r}")
     globals()[name] = value
     return value
+
+
+if not TYPE_CHECKING:  # a type checker would take any name then, misspelt ones too
+    __getattr__ = _when_used
 
 
 def __dir__() -> list[str]:

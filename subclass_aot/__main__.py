@@ -7,29 +7,17 @@ import argparse
 import importlib.util
 import inspect
 import json
+import os
 import pkgutil
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from subclass_aot.base.whole_files import write_whole
+from subclass_aot.command_line import make_parser
 from subclass_aot.errors import SubclassAotError
 from subclass_aot.testing.progress import shown_on_a_terminal, tell
-
-_EXAMPLES = """
-while a class is written:
-  python -m subclass_aot check my_package.tensors:make --quick
-  python -m subclass_aot inspect my_package.tensors:MyTensor
-  python -m subclass_aot bench my_package.tensors:MyTensor --quick
-
-for a model that is to be trained or served:
-  python -m subclass_aot profile transformers:GPT2LMHeadModel -c n_layer=12 --optimizer AdamW --device H100
-  python -m subclass_aot measure cuda --out mine.toml
-
-after an installation, or for a file of compiled functions:
-  python -m subclass_aot build-native
-  python -m subclass_aot inspect compiled.sa
-"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -39,48 +27,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: The words after the program's name; those of this process when left out.
 
     Returns:
-        The exit status: 0 for success, 1 when the command failed, 2 when it was misspelt.
+        The exit status: 0 for yes, 1 for no, 2 where nothing is answered.
     """
-    parser = argparse.ArgumentParser(
-        prog="python -m subclass_aot", description="Tools of subclass_aot. COMMAND -h has the options of each.",
-        epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-
-    shown = commands.add_parser(
-        "inspect", help="show the fields, rules and source of a class, and what works with it; or what is in a file"
-    )
-    shown.add_argument(
-        "target",
-        metavar="MODULE:CLASS",
-        help="for example subclass_aot.tensors:TwoTensor; or MODULE:FUNCTION, which gives a tensor to try it on;"
-        " or a file of compiled functions, of which nothing is run",
-    )
-
-    check = commands.add_parser("check", help="try on a tensor subclass what it owes, and say what it does not keep")
-    check.add_argument("target", metavar="MODULE:FUNCTION", help="a function that gives a new tensor of the class")
-    check.add_argument("--only", type=int, nargs="+", metavar="N", help="the numbers of the clauses to try")
-    check.add_argument("--quick", action="store_true", help="leave out what compiles and what starts processes")
-
-    bench = commands.add_parser("bench", help="measure a tensor subclass beside dense tensors, and say what is slow")
-    bench.add_argument("target", metavar="MODULE:FUNCTION", help="gives a new tensor of the class; or MODULE:CLASS")
-    bench.add_argument("--quick", action="store_true", help="few rounds, a first impression")
-    bench.add_argument("--json", type=Path, metavar="FILE", help="where to write all numbers")
-    bench.add_argument("--plot", type=Path, metavar="FILE", help="where to draw a call over the number of wrappers")
-
-    cost = commands.add_parser("profile", help="say what a model costs before it runs: memory, products, time at best")
-    if "profile" in (sys.argv[1:] if arguments is None else arguments):  # the others need less
-        from subclass_aot.cost.profiling import add_arguments
-
-        add_arguments(cost)
-
-    measured = commands.add_parser("measure", help="measure a device of this machine, for `profile --device FILE`")
-    measured.add_argument("device", nargs="?", default="cpu", help="cpu (the default), cuda or cuda:1")
-    measured.add_argument("--out", type=Path, metavar="FILE", help="the TOML file to write; without one it is printed")
-
-    commands.add_parser("build-native", help="build what makes calls faster, for the torch that is installed")
-
-    chosen = parser.parse_args(arguments)
+    chosen = make_parser().parse_args(arguments)
     if (nowhere := _no_folder(chosen)) is not None:
         return _fail(nowhere)
     if chosen.command == "bench":
@@ -108,7 +57,7 @@ def _inspect(target: str) -> int:
 
     try:
         print(describe_file(target) if Path(target).is_file() else describe(*find_class(target)))
-    except SubclassAotError as error:
+    except (SubclassAotError, PermissionError) as error:
         return _fail(str(error))
     return 0
 
@@ -194,14 +143,27 @@ def _build_native() -> int:
     try:
         print(f"built {build_exact()}\nbuilt {build_accelerator()}")
     except (RuntimeError, OSError) as error:
-        return _fail(f"not everything was built, and all works without it: {error}")
+        return _fail(f"not everything was built, and all works without it: {error}", 1)
     return 0
 
 
-def _fail(message: str) -> int:
+def _fail(message: str, status: int = 2) -> int:
     print(f"python -m subclass_aot: {message}", file=sys.stderr)
-    return 1
+    return status
+
+
+def _run() -> int:
+    """Runs the command of this process; who interrupts it, or closes its output as `head` does, gets no traceback."""
+    try:
+        status = main()
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the end of the process says it again
+        return 128 + signal.SIGPIPE
+    return status
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(_run())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -25,6 +25,7 @@ def test_inspect_shows_fields_layout_rules_and_source(capsys: pytest.CaptureFixt
         ("subclass_aot.tensors", "not of the form MODULE:CLASS"),
         (":TwoTensor", "not of the form MODULE:CLASS"),
         ("no_such.sa", "there is no file 'no_such.sa', and 'no_such.sa' is not of the form MODULE:CLASS"),
+        ("tests", "'tests' is a folder, and 'tests' is not of the form MODULE:CLASS"),
         ("no_such_module:A", "cannot import the module of 'no_such_module:A'"),
         (
             "subclass_aot.tensors:NoSuch",
@@ -35,7 +36,7 @@ def test_inspect_shows_fields_layout_rules_and_source(capsys: pytest.CaptureFixt
     ],
 )
 def test_inspect_says_what_is_wrong(target: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["inspect", target]) == 1
+    assert main(["inspect", target]) == 2
     shown = capsys.readouterr()
     assert message in shown.err and not shown.out
 
@@ -98,17 +99,36 @@ def test_check_says_what_is_not_kept(
     ],
 )
 def test_check_says_what_is_wrong(target: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", *target.split()]) == 1
+    assert main(["check", *target.split()]) == 2
     shown = capsys.readouterr()
     assert message in shown.err and not shown.out
 
 
-@pytest.mark.parametrize("arguments", [[], ["train"], ["inspect"], ["check"], ["demo"]])
-def test_misspelt_command_exits_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main(arguments)
-    assert stopped.value.code == 2
-    assert "usage: python -m subclass_aot" in capsys.readouterr().err
+FILES = {
+    "text.sa": b"hello",
+    "empty.sa": b"",
+    "weights.pt": b"PK\x03\x04 and so on",
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_of_something_else_is_told_in_one_line(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / name).write_bytes(FILES[name])
+    assert main(["inspect", str(tmp_path / name)]) == 2
+    shown = capsys.readouterr()
+    assert f"{name}: this is no file of compiled functions" in shown.err and shown.err.count("\n") == 1
+    assert not shown.out
+
+
+def test_who_closes_the_output_gets_no_traceback(tmp_path: Path) -> None:
+    command = [sys.executable, "-u", "-m", "subclass_aot", "inspect", "subclass_aot.tensors:TwoTensor"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 128 + signal.SIGPIPE
 
 
 def test_runs_as_a_module(tmp_path: Path) -> None:
@@ -124,14 +144,5 @@ def test_runs_as_a_module(tmp_path: Path) -> None:
 def test_a_folder_that_is_not_there_is_told_before_anything_is_computed(
     words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([*words.split(), str(tmp_path / "no" / "file")]) == 1
+    assert main([*words.split(), str(tmp_path / "no" / "file")]) == 2
     assert f"{words.split()[-1]} {tmp_path}/no/file: there is no folder {tmp_path}/no" in capsys.readouterr().err
-
-
-def test_help_has_examples_by_who_needs_them(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["--help"])
-    shown = capsys.readouterr().out
-    commands = re.findall(r"^  python -m subclass_aot (\S+)", shown, re.MULTILINE)
-    assert set(commands) == {"check", "inspect", "bench", "profile", "measure", "build-native"}
-    assert shown.count("\nwhile a class is written:\n") == 1

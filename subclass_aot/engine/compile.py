@@ -19,6 +19,7 @@ import torch
 from subclass_aot.base import _torch
 from subclass_aot.base._stack import first_line, warn
 from subclass_aot.base.logs import log_code
+from subclass_aot.base.texts import Text
 from subclass_aot.base.used_arguments import Given, UsedArguments
 from subclass_aot.engine.call import Arguments, flatten
 from subclass_aot.engine.compilers import BACKENDS, Backend, Compiler
@@ -215,7 +216,7 @@ class CompiledFunction(Generic[_P, _R]):
             vars(self).update(attributes_of_module(fn))
 
     def __repr__(self) -> str:
-        return repr_of(self, len(self._specializations))
+        return repr_of(self, self._options.compiler, len(self._specializations))
 
     def __getattr__(self, name: str) -> Any:
         """Returns what the module has that it was made of: `parameters`, `config`, `generate`, ..."""
@@ -375,8 +376,8 @@ class CompiledFunction(Generic[_P, _R]):
         """The generated Python of the signature used last."""
         latest = self._specializations.latest
         if latest is None:
-            return "# Nothing was compiled yet: the first call compiles."
-        return "\n\n".join(latest.entry.sources.values()) + "\n"
+            return Text("# Nothing was compiled yet: the first call compiles.")
+        return Text("\n\n".join(latest.entry.sources.values()) + "\n")
 
     def _go_on_with(self, held: Held, used: UsedArguments | None, is_used_known: bool) -> None:
         """Has calls that nothing compiled fits look into a file before they are traced.
@@ -404,7 +405,7 @@ class CompiledFunction(Generic[_P, _R]):
 
     def explain(self) -> str:
         """Returns what was compiled, for whom and why: signatures, leaves, graphs, writes, recompiles."""
-        return explain(self.fn, [*self._specializations], self._was_transformed)
+        return Text(explain(self.fn, [*self._specializations], self._was_transformed))
 
     def stages(self, /, *args: _P.args, **kwargs: _P.kwargs) -> Stages:
         """Returns what becomes of a call: recorded operators, functional, joint, forward, backward graph, and the code.

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import torch
 
 from subclass_aot.base.put_back import PutBack
+from subclass_aot.base.texts import counted
 
 _NO_CALL = """aot_compile: {kind} cannot be called.
   What is compiled is a function, a module, or an object with `__call__`.
@@ -88,17 +89,18 @@ def attributes_of_module(module: torch.nn.Module) -> dict[str, Any]:
     return found
 
 
-def repr_of(compiled: _Compiled, count: int) -> str:
+def repr_of(compiled: _Compiled, compiler: str, count: int) -> str:
     """Returns the text of a compiled function.
 
     Args:
         compiled: The compiled function.
+        compiler: What compiles its graphs.
         count: For how many signatures it was compiled.
     """
     fn = compiled.fn
     kind = "module" if isinstance(fn, torch.nn.Module) else "function"
-    name = getattr(fn, "__qualname__", type(fn).__qualname__)
-    return f"<compiled {kind} {name}: {count} signature{'' if count == 1 else 's'}>"
+    name = vars(compiled).get("__qualname__", type(fn).__qualname__)
+    return f"<compiled {kind} {name} by {compiler}: {counted(count, 'signature')}>"
 
 
 def attribute_of(compiled: _Compiled, name: str, forward: Callable[[], object]) -> Any:

@@ -15,6 +15,7 @@ from torch import fx
 from subclass_aot.base import hooks
 from subclass_aot.base._stack import user_line
 from subclass_aot.base.logs import announced_to, log_graph
+from subclass_aot.base.texts import called
 from subclass_aot.base.written_out import WRITTEN_OUT
 from subclass_aot.engine.call import Arguments, RecordedCall
 from subclass_aot.engine.compilers import BACKENDS, Artifacts, Backend, BoxedFunction, Compiler, compiled, resolve
@@ -70,6 +71,16 @@ class Options:
             raise SubclassAotError(_UNKNOWN_VALUES.format(values=self.values))
         for compiler in (self.fw_compiler, self.bw_compiler, self.inference_compiler):
             resolve(self.fw_compiler if compiler is None else compiler)
+
+    @property
+    def compiler(self) -> str:
+        """What a text calls the compiler of forward graphs."""
+        given = self.fw_compiler
+        if isinstance(given, str):
+            return f'"{given}"'
+        if isinstance(given, Backend):
+            return called(given.compile)
+        return str(getattr(given, "__name__", type(given).__name__))
 
     @functools.cached_property
     def forward(self) -> Backend:

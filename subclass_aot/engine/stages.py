@@ -47,6 +47,9 @@ class Stages:
     backward: str
     code: str
 
+    def __repr__(self) -> str:
+        return f"<Stages {', '.join(field.name for field in fields(self) if getattr(self, field.name))}>"
+
     def __str__(self) -> str:
         """Returns all stages, each below a heading."""
         texts = [(_HEADINGS[field.name], getattr(self, field.name)) for field in fields(self)]

@@ -293,15 +293,15 @@ def test_names_texts_and_signatures() -> None:
     for made, kind in (Net(), "module"), (fn, "function"), (functools.partial(fn), "function"):
         compiled = aot_compile(made)
         name = getattr(made, "__qualname__", type(made).__qualname__)
-        assert repr(compiled) == f"<compiled {kind} {name}: 0 signatures>"
+        assert repr(compiled) == f'<compiled {kind} {name} by "eager": 0 signatures>'
         compiled(torch.ones(2))
-        assert repr(compiled) == f"<compiled {kind} {name}: 1 signature>"
+        assert repr(compiled) == f'<compiled {kind} {name} by "eager": 1 signature>'
         called = made.forward if isinstance(made, nn.Module) else made
         assert inspect.signature(compiled) == inspect.signature(called)
     assert aot_compile(Net()).__name__ == "Net" and aot_compile(fn).__name__ == "fn"
     with pytest.warns(DeprecationWarning, match="script"):
         scripted = aot_compile(torch.jit.script(nn.Tanh()))
-    assert repr(scripted) == "<compiled module RecursiveScriptModule: 0 signatures>"
+    assert repr(scripted) == '<compiled module RecursiveScriptModule by "eager": 0 signatures>'
 
 
 class Decoder(nn.Module):

@@ -82,6 +82,10 @@ class Check:
     differences: list[Difference]
     tolerance: float
 
+    def __repr__(self) -> str:
+        found = "as predicted" if self else "not as predicted"
+        return f"<Check on {self.device}: {found}, peak {amount(self.peak)}, predicted {amount(self.predicted.peak)}>"
+
     @property
     def peak_error(self) -> float:
         """How much larger the predicted peak is than the real one, as a part of it."""

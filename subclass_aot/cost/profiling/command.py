@@ -8,12 +8,12 @@ import difflib
 import inspect
 import pkgutil
 import sys
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from subclass_aot.base.whole_files import write_whole
+from subclass_aot.cost.profiling.picture import ready_to_draw
 from subclass_aot.cost.profiling.report import Report
 from subclass_aot.cost.profiling.run import Setting, profile
 from subclass_aot.cost.profiling.words import amount
@@ -32,39 +32,6 @@ _NO_DATA = """Nobody knows what data {target} takes: its configuration has no vo
   Instead: write a function that returns a program and its arguments, and name it: MODULE:FUNCTION."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of `profile` to a parser.
-
-    Args:
-        parser: That of the command.
-    """
-    parser.add_argument(
-        "target",
-        metavar="MODULE:NAME",
-        help="a model with a configuration, as transformers:GPT2LMHeadModel;"
-        " or a function that returns a program and its arguments",
-    )
-    parser.add_argument("-c", "--config", nargs="+", default=[], metavar="NAME=VALUE", help="of the configuration")
-    parser.add_argument("--batch", type=int, default=1, help="how many examples there are")
-    parser.add_argument("--tokens", type=int, default=128, help="how many words an example has")
-    parser.add_argument("--dtype", default="float32", help="of parameters and images")
-    parser.add_argument("--optimizer", metavar="NAME", help="of torch.optim, as AdamW; without one, no step is made")
-    parser.add_argument("--inference", action="store_true", help="forward only, without gradients")
-    parser.add_argument("--checkpoint", action="store_true", help="compute activations again in backward")
-    parser.add_argument("--weights", metavar="CLASS", help="quantize the layers, as Int8Weight")
-    parser.add_argument(
-        "--device", metavar="NAME", help="H100, A100, 'RTX 4090', cpu, a TOML file, or a claim as cuda:0"
-    )
-    parser.add_argument("--memory", metavar="AMOUNT", help="as 80GiB; the exit status is 1 if the peak is over it")
-    parser.add_argument("--assume", action="store_true", help="assume values that nobody knows")
-    parser.add_argument("--largest", action="store_true", help="say the largest batch that fits, and the formula")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="where to write all figures")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="where to draw memory over the run")
-    parser.add_argument(
-        "--memory-viz", type=Path, metavar="FILE", help="where to write what torch's memory viewer reads"
-    )
-
-
 def run_command(options: argparse.Namespace) -> int:
     """Profiles what the options name, and prints the report.
 
@@ -72,7 +39,7 @@ def run_command(options: argparse.Namespace) -> int:
         options: As the parser gives them.
 
     Returns:
-        The exit status: 1 if it does not fit into the memory.
+        The exit status: 1 if it does not fit into the memory, else 0.
     """
     report = _report(options)
     print(report)
@@ -84,7 +51,7 @@ def run_command(options: argparse.Namespace) -> int:
     if options.json is not None:
         write_whole(options.json, report.to_json() + "\n")
     if options.plot is not None:
-        report.plot(options.plot)
+        report.plot(options.plot, options.over)
     if options.memory_viz is not None:
         report.memory_viz(options.memory_viz)
     return 1 if report.fits is False else 0
@@ -98,6 +65,8 @@ def _say(what: str) -> None:
 
 def _report(options: argparse.Namespace) -> Report:
     setting = Setting(options.device, options.memory)
+    if options.plot is not None:
+        ready_to_draw(options.plot, options.over, setting.profile_of_device is not None)
     _say(f"importing {options.target}")
     try:
         target = pkgutil.resolve_name(options.target)

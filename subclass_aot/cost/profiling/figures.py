@@ -14,6 +14,7 @@ from subclass_aot.cost.devices import Device
 from subclass_aot.cost.profiling.parts import dense_parts
 from subclass_aot.cost.profiling.roofline import Times, times_of
 from subclass_aot.cost.profiling.timeline import Allocation, Timeline, Work
+from subclass_aot.cost.profiling.words import amount
 from subclass_aot.errors import ProfileError
 
 _A_BLOCK = """The report is of a block, which cannot be run again.
@@ -90,6 +91,10 @@ class Figures:
     unknown: list[str] = field(default_factory=list)
     run: Any = field(default=None, repr=False)
     _formulas: dict[tuple[str, int | None], Any] = field(default_factory=dict, repr=False)
+
+    def __repr__(self) -> str:
+        where = f" on {self.device.name}" if self.device is not None else ""
+        return f"<{type(self).__name__}: peak {amount(self.peak)}{where}, {self.peak_at}>"
 
     def again(self) -> Any:
         """Returns what was run.

@@ -117,6 +117,9 @@ class Formula:
             self.runs[size] = self.run(size)
         return self.runs[size]
 
+    def __repr__(self) -> str:
+        return f"<Formula: {str(self).replace(chr(10), ', ')}>"
+
     def __str__(self) -> str:
         """Returns the formulas as text."""
         if self.products is None:

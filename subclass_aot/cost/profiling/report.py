@@ -9,11 +9,12 @@ import torch
 
 from subclass_aot.cost.devices import bytes_of
 from subclass_aot.cost.profiling.check import Check, check
-from subclass_aot.cost.profiling.export import as_json, plot, write_snapshot
+from subclass_aot.cost.profiling.export import as_json, write_snapshot
 from subclass_aot.cost.profiling.figures import Figures
 from subclass_aot.cost.profiling.figures import Moment as Moment  # files of version 0.2.0 have them from here
 from subclass_aot.cost.profiling.figures import WrapperBytes as WrapperBytes
 from subclass_aot.cost.profiling.formula import LargestSize, formula_of
+from subclass_aot.cost.profiling.picture import plot
 from subclass_aot.cost.profiling.table import difference, table
 from subclass_aot.errors import ProfileError
 
@@ -91,13 +92,17 @@ class Report(Figures):
         """
         write_snapshot(self, path)
 
-    def plot(self, path: str | os.PathLike[str]) -> None:
-        """Draws memory over the run, and products by module; it needs matplotlib.
+    def plot(self, path: str | os.PathLike[str], over: str = "bytes") -> None:
+        """Draws memory over the run by kind, its phases and its peak, and products by module; it needs matplotlib.
 
         Args:
             path: The picture, as "out.png".
+            over: "bytes", for the bytes that were allocated so far, or "time", for the time at best.
+
+        Raises:
+            ProfileError: There is no matplotlib, no such axis, no device for time, or no picture with such an ending.
         """
-        plot(self, path)
+        plot(self, path, over)
 
     def __str__(self) -> str:
         """Returns the report as a table."""

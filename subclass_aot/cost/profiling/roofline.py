@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -30,7 +30,7 @@ class Times:
     seconds: float
     by_bound: dict[str, float]
     by_phase: dict[str, float]
-    by_operator: dict[str, float]
+    by_operator: dict[str, float] = field(repr=False)
     mfu: float
 
 
@@ -62,6 +62,16 @@ def times_of(timeline: Timeline, device: str | Device | None) -> Times:
             ideal += parts["compute"]
     whole = float(sum(phases.values()))
     return Times(whole, dict(bounds), dict(phases), dict(operators.most_common()), ideal / whole if whole else 0.0)
+
+
+def seconds_of(work: Work, device: Device) -> float:
+    """Returns how long an operator takes at best.
+
+    Args:
+        work: The operator.
+        device: The device that it runs on.
+    """
+    return max(_parts(work, device).values())
 
 
 def _parts(work: Work, device: Device) -> dict[str, float]:

@@ -249,6 +249,9 @@ class Profiled:
         self.recorder = Recorder(self.report.timeline, modules, inputs, optimizers or (), known)
         self._stack = ExitStack()
 
+    def __repr__(self) -> str:
+        return f"<Profiled {self.report!r}>"
+
     def __enter__(self) -> Report:
         self._stack.enter_context(torch.autograd.set_multithreading_enabled(False))  # listeners are those of a thread
         self._stack.enter_context(self.recorder)

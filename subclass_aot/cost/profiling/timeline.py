@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 
 from subclass_aot.base._stack import UserFrame
+from subclass_aot.base.texts import counted
 
 KINDS = (
     "parameter", "buffer", "input", "constant", "optimizer", "gradient", "saved", "output", "temporary",
@@ -106,6 +107,10 @@ class Timeline:
         self.work: list[Work] = []
         self.device = device
         self._rounding = rounding
+
+    def __repr__(self) -> str:
+        counts = {"allocation": len(self.allocations), "event": len(self.events), "operator": len(self.work)}
+        return f"<Timeline: {', '.join(counted(count, what) for what, count in counts.items())}>"
 
     def rounded(self, nbytes: int) -> int:
         """Returns what the allocator of the device takes for so many bytes."""

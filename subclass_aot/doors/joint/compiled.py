@@ -82,6 +82,9 @@ class _Callable:
         self._graphs = graphs
         self._entry: Entry | None = None
 
+    def __repr__(self) -> str:
+        return f"<compiled {repr(self.joint).removeprefix('<')}"
+
     def __reduce__(self) -> Any:
         raise TypeError(messages.NOT_PICKLED)
 

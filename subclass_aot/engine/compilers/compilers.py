@@ -11,6 +11,7 @@ from torch import fx
 from subclass_aot.base import _torch
 from subclass_aot.base._stack import warn
 from subclass_aot.base.later import Later, Registry
+from subclass_aot.base.texts import called
 from subclass_aot.engine.passes import copied_graph
 from subclass_aot.errors import SubclassAotError
 
@@ -68,6 +69,9 @@ class Backend:
     takes_own: bool = False
     assumes_nothing: bool = False
     one_by_one: bool = False
+
+    def __repr__(self) -> str:
+        return f"<Backend {called(self.compile)}>"
 
 
 BACKENDS: Registry[Backend] = Registry("compiler")

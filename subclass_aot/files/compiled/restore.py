@@ -138,6 +138,8 @@ def restored(file: SavedFile, fn: Callable[..., Any] | None, options: Options) -
         options: What to compile with.
     """
     made: CompiledFunction[..., Any] = CompiledFunction(NoFunction if fn is None else fn, options)
+    if fn is None:
+        vars(made)["__qualname__"] = file.function.rpartition(":")[2]
     used = file.used_by(fn)
     made._go_on_with(Restored(file, fn, options), used, fn is None or used is not None)
     return made

@@ -12,6 +12,7 @@ import torch
 
 from subclass_aot.base import hooks
 from subclass_aot.base.codegen import Source
+from subclass_aot.base.texts import counted
 from subclass_aot.kit.flatten import checks
 from subclass_aot.kit.flatten.by_meta import read_by, rebuild_by
 from subclass_aot.kit.flatten.creation import describe_and_read, read_leaves
@@ -56,6 +57,9 @@ class FlattenPlan:
 
     metas: tuple[ValueMeta, ...]
     where: str = "args"
+
+    def __repr__(self) -> str:
+        return f"<FlattenPlan of {self.where}: {counted(len(self.metas), 'value')}>"
 
     @classmethod
     def of(

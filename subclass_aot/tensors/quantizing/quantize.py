@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import nn
@@ -16,6 +16,7 @@ from subclass_aot.base._torch import quantized
 from subclass_aot.tensors.int4_tiles import Int4Tiles
 from subclass_aot.tensors.int4_weight import Int4Weight
 
+_Model = TypeVar("_Model", bound=nn.Module)
 Match = str | Callable[[str, nn.Module], bool]
 To = Callable[[torch.Tensor], torch.Tensor] | type
 
@@ -47,7 +48,7 @@ class _Place(NamedTuple):
         return getattr(self.module, self.key, None)
 
 
-def quantize_(module: nn.Module, to: To | Mapping[str, To | None], match: Match = "*") -> nn.Module:
+def quantize_(module: _Model, to: To | Mapping[str, To | None], match: Match = "*") -> _Model:
     """Replaces the weights of linear layers, in place, by frozen ones of another class.
 
     A weight that several layers share stays shared: if one of them is not chosen, as the embedding that a head is tied

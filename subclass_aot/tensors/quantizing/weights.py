@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from dataclasses import dataclass
 
 import torch
@@ -48,6 +49,10 @@ class Weights:
     def nbytes(self) -> int:
         """The bytes that all take."""
         return sum(x.nbytes for x in self.all)
+
+    def __repr__(self) -> str:
+        counts = collections.Counter(x.cls for x in self.all)
+        return f"<Weights: {', '.join(f'{n:,} {cls}' for cls, n in counts.items())}, {self.nbytes:,} bytes>"
 
     def __str__(self) -> str:
         """Returns a line for each class, and one for all."""

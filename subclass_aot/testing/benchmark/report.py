@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from subclass_aot import _native
+from subclass_aot.native import show_config
 from subclass_aot.testing.benchmark import rows as measuring
 from subclass_aot.testing.benchmark.advice import Advice, advise
 from subclass_aot.testing.benchmark.measure import Budget
@@ -34,7 +34,7 @@ class Report:
         """Returns the same as data; times are in microseconds."""
         return {
             "class": self.name,
-            "native": _native.show_config().splitlines(),
+            "native": show_config().splitlines(),
             "unit": "microseconds, medians",
             "rows": [{**asdict(row), "ratio": row.ratio} for row in self.rows],
             "advice": [asdict(advice) for advice in self.advice],

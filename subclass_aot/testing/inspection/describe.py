@@ -6,6 +6,7 @@ import importlib
 import inspect
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any, TypeGuard
 
 import torch
@@ -53,7 +54,8 @@ def find_class(target: str) -> Target:
     """
     module_name, _, class_name = target.partition(":")
     if not (module_name and class_name):
-        no_file = "" if ":" in target else f"there is no file {target!r}, and "
+        there = f"{target!r} is a folder" if Path(target).is_dir() else f"there is no file {target!r}"
+        no_file = "" if ":" in target else f"{there}, and "
         raise UnknownClassError(
             f"{no_file}{target!r} is not of the form MODULE:CLASS, for example subclass_aot.tensors:TwoTensor"
         )

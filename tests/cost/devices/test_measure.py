@@ -57,4 +57,4 @@ def test_the_command_prints_or_writes(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "[flops]" in capsys.readouterr().out
     path = tmp_path / "cpu.toml"
     assert main(["measure", "cpu", "--out", str(path)]) == 0 and device_of(path).type == "cpu"
-    assert main(["measure", "cuda:77"]) == 1 and "no cuda:77" in capsys.readouterr().err
+    assert main(["measure", "cuda:77"]) == 2 and "no cuda:77" in capsys.readouterr().err

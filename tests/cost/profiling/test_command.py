@@ -83,7 +83,7 @@ def test_quantized_weights_and_inference(capsys: pytest.CaptureFixture[str]) -> 
     ],
 )
 def test_what_is_wrong_is_said(words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["profile", *words.split()]) == 1
+    assert main(["profile", *words.split()]) == 2
     assert message in capsys.readouterr().err
 
 
@@ -100,6 +100,39 @@ def test_what_is_wrong_is_said(words: str, message: str, capsys: pytest.CaptureF
     ],
 )
 def test_what_is_misspelt_is_told(words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["profile", *words.split()]) == 1
+    assert main(["profile", *words.split()]) == 2
     shown = capsys.readouterr()
     assert message in shown.err and not shown.out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--plot out.png --over time", "A plot over time needs a device"),
+        ("--plot out.doc", "no pictures that end in '.doc'"),
+    ],
+)
+def test_a_plot_that_cannot_be_drawn_is_told_before_anything_runs(
+    words: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib", reason="plots need it, and nothing else does")
+    assert main(["profile", "programs_of_mine:never", *words.split()]) == 2
+    shown = capsys.readouterr()
+    assert message in shown.err and not shown.out
+
+
+def test_without_matplotlib_it_is_told_before_anything_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert main("profile programs_of_mine:never --plot out.png".split()) == 2
+    assert "pip install 'subclass-aot[demo]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("over", ["bytes", "time"])
+def test_a_plot_is_drawn_over_what_is_chosen(over: str, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="plots need it, and nothing else does")
+    picture = tmp_path / "out.svg"
+    words = f"profile programs_of_mine:WordsLM --device H100 --plot {picture} --over {over}"
+    assert main(words.split()) == 0
+    assert {"bytes": "bytes allocated so far (", "time": "time at best on H100 SXM ("}[over] in picture.read_text()

@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import pickle
 from pathlib import Path
-from typing import Any
 
-import pytest
 import torch
 from torch import nn
 
 import subclass_aot as sa
 from subclass_aot.cost.profiling import Report
-from subclass_aot.cost.profiling.export import rows_by_kind
 
 
 def report() -> Report:
@@ -45,17 +42,3 @@ def test_the_snapshot_has_the_same_peak(tmp_path: Path) -> None:
         peak = max(peak, sum(live.values()))
     assert peak == found.peak
     assert any(frame["filename"] == __file__ for event in trace for frame in event["frames"])
-
-
-def test_rows_of_a_plot_add_up_to_the_curve() -> None:
-    found = report()
-    rows: Any = rows_by_kind(found)
-    assert [sum(moment) for moment in zip(*rows.values(), strict=True)] == found.timeline.curve()
-    at = found.peak_at.event
-    assert {kind: row[at] for kind, row in rows.items() if row[at]} == found.owners()
-
-
-def test_a_plot_is_drawn(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="plots need it, and nothing else does")
-    report().plot(tmp_path / "out.png")
-    assert (tmp_path / "out.png").read_bytes()[:4] == b"\x89PNG"

@@ -46,7 +46,7 @@ def test_what_is_refused_stands_in_the_table(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_a_broken_target_is_an_error_of_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", f"{HERE}:fails", "--quick"]) == 1
+    assert main(["bench", f"{HERE}:fails", "--quick"]) == 2
     shown = capsys.readouterr()
     assert "gives no tensor of a wrapper class: RuntimeError: not today." in shown.err and not shown.out
 

@@ -51,7 +51,7 @@ def test_symbols_are_described(tmp_path: Path) -> None:
 def test_a_damaged_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = written(tmp_path / "x.sa", "dense")
     path.write_bytes(path.read_bytes()[:-1])
-    assert main(["inspect", str(path)]) == 1
+    assert main(["inspect", str(path)]) == 2
     assert "the file is damaged" in capsys.readouterr().err
 
 
