@@ -1,4 +1,4 @@
-"""Quantized weights in models of `transformers`: loaded, saved and loaded again by its own calls.
+"""Quantized weights in models of `transformers`: loaded, saved and loaded again by its own calls; and caches of them.
 
 Importing this module registers the quantizer. `transformers` reads a checkpoint tensor by tensor, and each weight that
 is chosen is rounded as it comes, so the whole model is never there in float. What is saved are safetensors files with
@@ -33,6 +33,8 @@ try:
     from transformers.quantizers.auto import register_quantization_config, register_quantizer
     from transformers.quantizers.base import HfQuantizer
     from transformers.utils.quantization_config import QuantizationConfigMixin
+
+    from subclass_aot.files.caches import quantize_cache_ as quantize_cache_
 except ImportError as error:
     raise MissingPackageError(
         "subclass_aot.files.transformers needs transformers 5 and safetensors:\n"
