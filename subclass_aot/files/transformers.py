@@ -48,7 +48,7 @@ _APART = f"{KEY}.apart"
 """Under this key stand the parameters whose parts have names with an underscore."""
 
 _OFFLOADED = """device_map puts parts of the model on {where}, and accelerate moves such parameters as plain tensors.
-  Instead: name devices that hold the model, as device_map="cuda:0", or leave device_map out."""
+  Instead: name devices that hold the model, as device_map="cuda:0" or "cpu", or leave device_map out."""
 
 
 @register_quantization_config(METHOD)
