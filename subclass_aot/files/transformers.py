@@ -1,4 +1,4 @@
-"""Quantized weights in models of `transformers`: loaded, saved and loaded again by its own calls.
+"""Quantized weights in models of `transformers`: loaded, saved and loaded again by its own calls; and caches of them.
 
 Importing this module registers the quantizer. `transformers` reads a checkpoint tensor by tensor, and each weight that
 is chosen is rounded as it comes, so the whole model is never there in float. What is saved are safetensors files with
@@ -35,6 +35,8 @@ try:
     from transformers.quantizers.auto import register_quantization_config, register_quantizer
     from transformers.quantizers.base import HfQuantizer
     from transformers.utils.quantization_config import QuantizationConfigMixin
+
+    from subclass_aot.files.caches import quantize_cache_ as quantize_cache_
 except ImportError as error:
     raise MissingPackageError(
         "subclass_aot.files.transformers needs transformers 5 and safetensors:\n"
@@ -48,7 +50,7 @@ _APART = f"{KEY}.apart"
 """Under this key stand the parameters whose parts have names with an underscore."""
 
 _OFFLOADED = """device_map puts parts of the model on {where}, and accelerate moves such parameters as plain tensors.
-  Instead: name devices that hold the model, as device_map="cuda:0", or leave device_map out."""
+  Instead: name devices that hold the model, as device_map="cuda:0" or "cpu", or leave device_map out."""
 
 
 @register_quantization_config(METHOD)

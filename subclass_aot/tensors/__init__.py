@@ -19,4 +19,5 @@ from subclass_aot.tensors.two_tensor import TwoTensor as TwoTensor
 # isort: split
 import subclass_aot.tensors.quantizing.by_rows  # noqa: F401  # which declares products with the codes as they are
 import subclass_aot.tensors.quantizing.experts  # noqa: F401  # those with experts
+import subclass_aot.tensors.quantizing.moved_rows  # noqa: F401  # rows that are written or moved
 import subclass_aot.tensors.quantizing.rows  # noqa: F401  # and reads of rows

@@ -8,7 +8,7 @@ import torch
 
 from subclass_aot.base._torch import quantized
 from subclass_aot.kit.wrapper import Outer, WrapperTensor
-from subclass_aot.tensors.products import int8_mm, product
+from subclass_aot.tensors.products import int8_mm, product, scaled
 
 aten: Any = torch.ops.aten
 
@@ -38,12 +38,12 @@ class Int8Weight(WrapperTensor, views="broadcast"):
         return Outer.like(self.codes, dtype=self.scale.dtype)
 
     def centered(self) -> torch.Tensor:
-        """Returns `codes - zero_point` in the dtype of the scale."""
-        codes = self.codes.to(self.scale.dtype)
+        """Returns `codes - zero_point` in the dtype of the scale, as a tensor of its own."""
+        codes = self.codes.to(self.scale.dtype, copy=True)
         return codes if self.zero_point is None else codes - self.zero_point
 
     def to_plain(self) -> torch.Tensor:
-        return self.centered() * self.scale
+        return scaled(self.centered(), self.scale)
 
     def from_plain(self, plain: torch.Tensor) -> Int8Weight:
         """Returns `plain` in as many scales, along the same dims, as this weight has."""

@@ -11,18 +11,16 @@ from subclass_aot.kit.wrapper import ViewOf, WrapperTensor
 from subclass_aot.tensors.float8_weight import Float8Weight
 from subclass_aot.tensors.int4_weight import Int4Weight
 from subclass_aot.tensors.int8_weight import Int8Weight
-from subclass_aot.tensors.nf4_weight import NF4Weight
+from subclass_aot.tensors.nf4_weight import NF4Weight, Scales
 
 aten: Any = torch.ops.aten
+
+CLASSES: tuple[type[WrapperTensor], ...] = (Int8Weight, Float8Weight, Int4Weight, NF4Weight)
+"""Each field of theirs has the rows of the tensor, or one for all."""
 
 
 def _embedding(weight: object, indices: torch.Tensor, *options: object, **others: object) -> Any:
     return _rows(weight, indices) if _has_rows(weight) else NotImplemented
-
-
-def _index_select(weight: torch.Tensor, dim: int, index: torch.Tensor) -> Any:
-    is_first = _has_rows(weight) and weight.dim() > 1 and dim in (0, -weight.dim())
-    return _rows(weight, index) if is_first and index.dim() == 1 else NotImplemented
 
 
 def _index(weight: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> Any:
@@ -36,6 +34,18 @@ def _index(weight: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> Any:
 def _has_rows(weight: object) -> bool:
     """Returns whether it is a weight of such a class, and no view that reads through one."""
     return isinstance(weight, WrapperTensor) and not isinstance(weight, ViewOf)
+
+
+def follow(weight: Any, *dims: int) -> bool:
+    """Returns whether it is a weight of such a class, each field of which is as long along some dims."""
+    if not isinstance(weight, CLASSES + (Scales,)) or any(not -weight.dim() <= dim < weight.dim() for dim in dims):
+        return False
+    return all(
+        follow(field, *dims)
+        if isinstance(field, WrapperTensor)
+        else field.dim() == weight.dim() and all(field.shape[dim] == weight.shape[dim] for dim in dims)
+        for field in map(weight.__getattribute__, weight.__tensor_flatten__()[0])
+    )
 
 
 def _rows(weight: Any, indices: torch.Tensor) -> torch.Tensor:
@@ -54,17 +64,16 @@ def _picked(weight: Any, index: torch.Tensor) -> Any:
         elif field.shape[0] == 1 and weight.shape[0] != 1:
             fields[name] = field
         else:
-            fields[name] = _selected(field, index)
+            fields[name] = as_bits(field).index_select(0, index).view(field.dtype)
     return type(weight)(**fields)
 
 
-def _selected(field: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-    if field.dtype.is_floating_point and field.dtype.itemsize == 1:  # torch has no kernel for them
-        return field.view(torch.uint8).index_select(0, index).view(field.dtype)
-    return field.index_select(0, index)
+def as_bits(field: torch.Tensor) -> torch.Tensor:
+    """Returns a field as torch has kernels for it that move elements: it has none for floats of eight bits."""
+    is_float8 = field.dtype.is_floating_point and field.dtype.itemsize == 1
+    return field.view(torch.uint8) if is_float8 else field
 
 
-for _cls in (Int8Weight, Float8Weight, Int4Weight, NF4Weight):  # each field has the rows of the tensor, or one for all
+for _cls in CLASSES:
     _cls.implements(aten.embedding.default)(_embedding)
-    _cls.implements(aten.index_select.default)(_index_select)
     _cls.implements(aten.index.Tensor)(_index)

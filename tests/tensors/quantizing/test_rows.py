@@ -51,9 +51,9 @@ def test_they_are_those_of_the_dense_weight(name: str, read: str, dims: int) -> 
     if read in ("an embedding", "with padding") and dims == 3:
         return
     expected = program(weight.to_plain(), indices)
-    torch.testing.assert_close(program(weight, indices), expected)
-    compiled = sa.aot_compile(program)
-    torch.testing.assert_close(compiled(weight, indices), expected)
+    for run in (program, sa.aot_compile(program)):
+        found: Any = run(weight, indices)
+        torch.testing.assert_close(found.to_plain() if hasattr(found, "to_plain") else found, expected)
 
 
 class Largest(TorchDispatchMode):
@@ -65,7 +65,7 @@ class Largest(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         found = func(*args, **(kwargs or {}))
-        if isinstance(found, torch.Tensor) and found.dtype == torch.float32 and "view" not in str(func):
+        if type(found) is torch.Tensor and found.dtype == torch.float32 and "view" not in str(func):
             self.elements = max(self.elements, found.numel())
         return found
 
