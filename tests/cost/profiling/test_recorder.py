@@ -41,6 +41,16 @@ def test_gradients_are_added_in_place_as_autograd_does() -> None:
     assert sa.profile(program, x).peak == pytest.approx(real_peak(lambda: program(other), 4000), abs=64)
 
 
+def test_gradients_of_parts_are_added_into_a_whole_one() -> None:
+    def program(x: torch.Tensor) -> None:
+        y = x * 2
+        (y[0] * y[1] * y[2] * y[3]).sum().backward()
+
+    x = torch.randn(64, 1000, requires_grad=True)
+    other = x.detach().clone().requires_grad_()
+    assert sa.profile(program, x).peak == pytest.approx(real_peak(lambda: program(other), x.nbytes), abs=64)
+
+
 def test_second_gradients_are_added_into_the_first() -> None:
     def program(layer: nn.Linear, x: torch.Tensor) -> None:
         for _ in range(3):
