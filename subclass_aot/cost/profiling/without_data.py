@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -99,7 +100,17 @@ def closures_of(tree: PyTree) -> Closures:
     leaves = [
         x for x in optree.tree_leaves(tree, none_is_leaf=True) if not isinstance(x, torch.Tensor | torch.nn.Module)
     ]
-    return Closures(leaves, set(map(id, _tensors_in(tree))))
+    return Closures([*leaves, *_functions_of_modules(tree)], set(map(id, _tensors_in(tree))))
+
+
+def _functions_of_modules(tree: PyTree) -> list[Any]:
+    """Returns the hooks of modules, and functions that they have as attributes, as a forward that was replaced."""
+    found: list[Any] = []
+    for module in (part for module in modules_in(tree) for part in module.modules()):
+        for value in vars(module).values():
+            parts = value.values() if isinstance(value, dict) else (value,)
+            found += [x for x in parts if isinstance(x, types.FunctionType | types.MethodType | functools.partial)]
+    return found
 
 
 def _like(tensor: torch.Tensor, device: torch.device | None) -> torch.Tensor:
