@@ -197,6 +197,20 @@ def quantized(make: Callable[[], nn.Module], cls: Any) -> Callable[[], nn.Module
     return lambda: sa.quantize_(make(), cls)
 
 
+def adapted(make: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
+    """Returns what makes a frozen model in 8 bits with narrow factors beside its weights, which train."""
+
+    def made() -> nn.Module:
+        beside = lambda weight: sa.LoraWeight.beside(sa.Int8Weight.from_float(weight), 8)  # noqa: E731
+        model = sa.quantize_(make().requires_grad_(False), beside)
+        for layer in [*model.modules()]:
+            if isinstance(getattr(layer, "weight", None), sa.LoraWeight):
+                sa.train_fields(layer, "weight", "left", "right")
+        return model
+
+    return made
+
+
 def checkpointed(make: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
     def made() -> nn.Module:
         model: Any = make()
@@ -337,7 +351,7 @@ PROGRAMS: dict[str, Program] = {
     ),
     "Llama, LoRA": Program(
         "LoRA",
-        lambda: sa.quantize_(_LLAMA(), lambda w: sa.LoraWeight.beside(sa.Int8Weight.from_float(w), 8)),
+        adapted(_LLAMA),
         words(16),
         trained,
         later=True,

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from subclass_aot.base import _torch
 from subclass_aot.cost.devices import Device
 from subclass_aot.cost.profiling.convolutions import BY_FORMULA, CONVOLUTIONS, workspace_of_convolution
 from subclass_aot.cost.profiling.copies import copied_in_between, is_copied
@@ -20,6 +21,11 @@ _FACTORS = {
     _aten.addmm.default: (1, 2),
 }
 """Positions of the factors of products that go to a library for matrices."""
+
+
+_OF_TORCH = frozenset({"aten", "prims", "prim", "profiler", "inductor", "subclass_aot", "fsdp"})
+_OF_TORCH |= frozenset(_torch.collectives.COLLECTIVES)
+_OF_LIBRARY = "its kernel is not torch's, and may take more while it runs"
 
 
 def workspace_of(operation: Operation, gpu: Device | None = None) -> tuple[int, str]:
@@ -45,6 +51,8 @@ def workspace_of(operation: Operation, gpu: Device | None = None) -> tuple[int, 
         return _of_recurrent(operation), BY_FORMULA
     if func.overloadpacket in _OF_CUDNN:
         return 0, _OF_CUDNN[func.overloadpacket]
+    if func.namespace not in _OF_TORCH:
+        return 0, _OF_LIBRARY
     of_kernel = _OF_KERNELS.get(func.overloadpacket)
     if of_kernel is not None:
         x = operation.args[0]

@@ -92,3 +92,22 @@ def test_bags_of_words_take_what_the_allocator_says(mode: str, sparse: bool, siz
     base = table.weight.nbytes + words.nbytes
     report = sa.profile(step, table, words)
     assert report.peak == pytest.approx(real_peak(lambda: step(table, words), base), rel=0.005)
+
+
+@torch.library.custom_op("workspaces::doubled", mutates_args=())
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    return x.repeat(4)[: len(x)] * 2
+
+
+@doubled.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+def test_kernels_of_others_are_named() -> None:
+    x = torch.randn(1000)
+    report = sa.profile(lambda x: doubled(x), x)
+    (line,) = report.unknown
+    assert line.startswith("the workspace of workspaces::doubled (1x): its kernel is not torch's")
+    assert real_peak(lambda: doubled(x), 4000) > report.peak == 8000
+    assert not sa.profile(torch.sin, x).unknown
