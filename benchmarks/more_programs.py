@@ -17,7 +17,6 @@ from benchmarks.programs import (
     Data,
     Program,
     casted,
-    inferred,
     library,
     loss_of,
     numbers,
@@ -258,7 +257,12 @@ def adversaries() -> nn.Module:
         nn.Unflatten(1, (64, 1, 1)), up(64, 64, 4), nn.ReLU(), up(64, 32, 4, 2, 1), nn.ReLU(), up(32, 3, 4, 2, 1)
     )
     judge = nn.Sequential(
-        down(3, 32, 4, 2, 1), nn.LeakyReLU(0.2), down(32, 64, 4, 2, 1), nn.LeakyReLU(0.2), nn.Flatten(), nn.Linear(1024, 1)
+        down(3, 32, 4, 2, 1),
+        nn.LeakyReLU(0.2),
+        down(32, 64, 4, 2, 1),
+        nn.LeakyReLU(0.2),
+        nn.Flatten(),
+        nn.Linear(1024, 1),
     )
     return nn.Sequential(maker, judge)
 
@@ -457,7 +461,9 @@ PROGRAMS: dict[str, Program] = {
     "MLP, Muon": Program("optimizer by hand", _SMALL, numbers(512, 256), trained, Muon),
     "MLP, Adam in 8 bits": Program("optimizer by hand", _SMALL, numbers(512, 256), trained, Adam8Bits),
     "MLP, fused AdamW": Program("optimizer", _SMALL, numbers(512, 256), trained, _with(torch.optim.AdamW, fused=True)),
-    "MLP, foreach Adam": Program("optimizer", _SMALL, numbers(512, 256), trained, _with(torch.optim.Adam, foreach=True)),
+    "MLP, foreach Adam": Program(
+        "optimizer", _SMALL, numbers(512, 256), trained, _with(torch.optim.Adam, foreach=True)
+    ),
     "MLP, LBFGS": Program("optimizer", _SMALL, numbers(512, 256), closed, _with(torch.optim.LBFGS), assume=True),
     "sparse embedding, SparseAdam": Program(
         "sparse",
@@ -469,12 +475,24 @@ PROGRAMS: dict[str, Program] = {
     ),
     "ensemble": Program("torch.func", Ensemble, numbers(256, 64), trained),
     "gradients of examples": Program("torch.func", _SMALL, numbers(32, 256), tangents),
-    "gradient penalty": Program("second derivatives", lambda: nn.Sequential(nn.Linear(256, 512), nn.Softplus(), nn.Linear(512, 1)), numbers(512, 256), penalized),
-    "Hessian and vector": Program("second derivatives", lambda: nn.Sequential(nn.Linear(128, 256), nn.Tanh(), nn.Linear(256, 64)), numbers(256, 128), curved),
+    "gradient penalty": Program(
+        "second derivatives",
+        lambda: nn.Sequential(nn.Linear(256, 512), nn.Softplus(), nn.Linear(512, 1)),
+        numbers(512, 256),
+        penalized,
+    ),
+    "Hessian and vector": Program(
+        "second derivatives",
+        lambda: nn.Sequential(nn.Linear(128, 256), nn.Tanh(), nn.Linear(256, 64)),
+        numbers(256, 128),
+        curved,
+    ),
     "MLP, saved in bfloat16": Program("hooks of what is saved", _SMALL, numbers(1024, 256), packed_away),
     "MLP, save_on_cpu": Program("hooks of what is saved", _SMALL, numbers(1024, 256), on_cpu),
     "MLP, EMA": Program("averages", lambda: Averaged(copy.deepcopy), numbers(512, 256), exponential),
-    "MLP, AveragedModel": Program("averages", lambda: Averaged(torch.optim.swa_utils.AveragedModel), numbers(512, 256), averaged),
+    "MLP, AveragedModel": Program(
+        "averages", lambda: Averaged(torch.optim.swa_utils.AveragedModel), numbers(512, 256), averaged
+    ),
     "MLP, SWALR": Program("averages", _SMALL, numbers(512, 256), scheduled, _with(torch.optim.SGD, lr=0.1)),
     "generate": Program("generation", _LLAMA, prompts(), generated, assume=True),
     "generate, beams": Program("generation", _LLAMA, prompts(num_beams=3), generated, assume=True),

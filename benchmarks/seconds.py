@@ -14,8 +14,8 @@ import warnings
 import torch
 
 import subclass_aot as sa
-from benchmarks.programs import PROGRAMS
 from benchmarks.machine import describe
+from benchmarks.programs import PROGRAMS
 from subclass_aot.cost.devices import measure
 
 NAMES = ("MLP", "TransformerEncoder", "Llama, Int8Weight", "conv2d", "GRU", "GPT-2, checkpointed", "MLP, autocast")

@@ -26,7 +26,7 @@ _NO_COPY = """The program cannot be copied to run without data: {error}
   Instead: make the model in `with sa.meta():`, and profile it there, with `with sa.profile(model) as report:`."""
 
 
-_MORE_DATA = """{name!r} is of the class {cls} of {library}, whose other data ({others}) a copy without data does not have.
+_MORE_DATA = """{name!r} is of the class {cls} of {library}, whose other data no copy without data has: {others}.
   A profile runs a copy, in which each tensor is one without data.
   Instead: run it on its data: with sa.profile(model) as report: step(...); or quantize a copy of the model with
   sa.quantize_(model, sa.Int8Weight), and profile that."""
@@ -131,8 +131,8 @@ def closures_of(tree: PyTree) -> Closures:
 def _functions_of_modules(tree: PyTree) -> list[Any]:
     """Returns the hooks of modules, and functions that they have as attributes, as a forward that was replaced."""
     found: list[Any] = []
-    for module in (part for module in modules_in(tree) for part in module.modules()):
-        for value in vars(module).values():
+    for part in (part for module in modules_in(tree) for part in module.modules()):
+        for value in vars(part).values():
             parts = value.values() if isinstance(value, dict) else (value,)
             found += [x for x in parts if isinstance(x, types.FunctionType | types.MethodType | functools.partial)]
     return found

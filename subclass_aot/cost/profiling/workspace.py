@@ -87,7 +87,7 @@ def _of_safe_softmax(operation: Operation, x: torch.Tensor) -> int:
 def _of_bags(operation: Operation, weight: torch.Tensor) -> int:
     """Returns the bytes of a running sum over words, in which the bag of each is found before bags are measured."""
     _, of_words, *later = operation.result
-    return max(of_words.nbytes - sum(each.nbytes for each in later), 0)
+    return int(max(of_words.nbytes - sum(each.nbytes for each in later), 0))
 
 
 def _of_gradient_of_bags(operation: Operation, gradient: torch.Tensor) -> int:

@@ -41,7 +41,10 @@ REDUCTIONS: dict[str, tuple[Callable[..., torch.Tensor], torch.Tensor]] = {
     "a check": (torch.all, SHORT),
     "a check of a mask": (torch.any, MASK),
     "exponentials": (lambda x: x.logsumexp(1), torch.randn(64, 1000)),
-    "rows that may be all -inf": (lambda x: torch.ops.aten._safe_softmax(x.view(8, 80, 100), -1), torch.randn(64, 1000)),
+    "rows that may be all -inf": (
+        lambda x: torch.ops.aten._safe_softmax(x.view(8, 80, 100), -1),
+        torch.randn(64, 1000),
+    ),
     "a norm of columns": (lambda x: F.layer_norm(x.view(64, 40, 25).mT, (40,)), torch.randn(64, 1000)),
     "two dims": (lambda x: x.view(8, 8, 1000).roll((1, 2), (0, 1)), SHORT),
     "one dim": (lambda x: x.roll(1, 1), SHORT),
