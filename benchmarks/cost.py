@@ -4,7 +4,12 @@
 
 The peak of a real run on a CPU is the largest running sum of all that torch's allocator gives out and takes back, over
 parameters, buffers and inputs. So it has the workspace of kernels, which a report cannot know: see its lines
-"not known".
+"not known". "Later" are programs that were chosen when the code was written, and that nothing in it was changed for.
+What `sa.profile` refuses stands with its error.
+
+Torch's counter takes a product of a wrapper for one of a dense tensor, and does not count what the wrapper's class
+computes instead: of `LoraWeight` beside a frozen weight, the products with both narrow factors. So it counts less than
+was computed for "Llama, LoRA"; the report has all products that ran.
 """
 
 from __future__ import annotations
@@ -21,11 +26,12 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 import subclass_aot as sa
-from benchmarks import more_programs, programs
+from benchmarks import later_programs, more_programs, programs
 from benchmarks.machine import describe
 from benchmarks.programs import Program
+from subclass_aot.errors import SubclassAotError
 
-PROGRAMS = {**programs.PROGRAMS, **more_programs.PROGRAMS}
+PROGRAMS = {**programs.PROGRAMS, **more_programs.PROGRAMS, **later_programs.PROGRAMS}
 
 
 class NoModules(nullcontext[None]):
@@ -93,6 +99,7 @@ def summary(found: dict[str, dict[str, Any]]) -> list[str]:
     def said(names: list[str]) -> str:
         return (
             f"{sum(errors[name] <= 0.001 for name in names)} of {len(names)} within 0.1%, "
+            f"{sum(errors[name] <= 0.01 for name in names)} within 1%, "
             f"{sum(errors[name] <= 0.05 for name in names)} within 5%"
         )
 
@@ -112,17 +119,22 @@ def main() -> None:
     chosen = parser.parse_args()
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
-    found = {}
+    found: dict[str, dict[str, Any]] = {}
+    refused: dict[str, str] = {}
     for name, program in PROGRAMS.items():
         if not chosen.only or any(part.lower() in name.lower() for part in chosen.only):
             print(f"... {name}", file=sys.stderr)
-            found[name] = measured(program)
+            try:
+                found[name] = measured(program)
+            except SubclassAotError as error:
+                refused[name] = str(error).partition("\n")[0]
     lines = [
         "# What `sa.profile` says, and what is so",
         "",
         (__doc__ or "").partition("\n\n")[2].partition("\n\n")[2].strip(),
     ]
     print("\n".join([*lines, "", str(describe()), "", *summary(found), "", *table(found)]))
+    print("\n".join(["", *(f"Refused: {name}. {error}" for name, error in refused.items())]).rstrip())
 
 
 if __name__ == "__main__":

@@ -330,38 +330,34 @@ PROGRAMS: dict[str, Program] = {
         "sparse", SparseWords, lambda: ((torch.randint(0, 100_000, (512, 20)),), {}), trained, _PLAIN
     ),
     "GRU": Program("recurrent", lambda: Recurrent(nn.GRU), lambda: ((torch.randint(0, WORDS, (64, 32)),), {}), trained),
-    # chosen when the code was written
-    "conv1d, depthwise": Program("convolution", convolved(1, groups=32), numbers(64, 3, 512), trained, later=True),
-    "conv3d": Program("convolution", convolved(3), numbers(4, 3, 16, 16, 16), trained, later=True),
+    "conv1d, depthwise": Program("convolution", convolved(1, groups=32), numbers(64, 3, 512), trained),
+    "conv3d": Program("convolution", convolved(3), numbers(4, 3, 16, 16, 16), trained),
     "Mistral": Program(
-        "transformer", library("MistralForCausalLM", **_D, num_key_value_heads=4, **_NO), words(16), trained, later=True
+        "transformer", library("MistralForCausalLM", **_D, num_key_value_heads=4, **_NO), words(16), trained
     ),
     "Qwen2, autocast": Program(
-        "autocast", library("Qwen2ForCausalLM", **_D, num_key_value_heads=2, **_NO), words(16), casted, later=True
+        "autocast", library("Qwen2ForCausalLM", **_D, num_key_value_heads=2, **_NO), words(16), casted
     ),
-    "BART": Program("transformer", _BART, words(8), trained, later=True),
-    "BART, Int8Weight": Program("quantized", quantized(_BART, sa.Int8Weight), words(8), trained, later=True),
-    "DeBERTa-v2": Program("transformer", library("DebertaV2ForMaskedLM", **_D), words(8), trained, later=True),
+    "BART": Program("transformer", _BART, words(8), trained),
+    "BART, Int8Weight": Program("quantized", quantized(_BART, sa.Int8Weight), words(8), trained),
+    "DeBERTa-v2": Program("transformer", library("DebertaV2ForMaskedLM", **_D), words(8), trained),
     "Qwen2, checkpointed": Program(
         "checkpointed",
         checkpointed(library("Qwen2ForCausalLM", **_D, num_key_value_heads=2, **_NO)),
         words(16),
         trained,
-        later=True,
     ),
     "Llama, LoRA": Program(
         "LoRA",
         adapted(_LLAMA),
         words(16),
         trained,
-        later=True,
     ),
     "Mamba": Program(
         "state space",
         library("MambaForCausalLM", hidden_size=128, num_hidden_layers=2, vocab_size=WORDS, use_cache=False),
         words(4, 64),
         trained,
-        later=True,
     ),
     "Dinov2": Program(
         "transformer",
@@ -375,14 +371,12 @@ PROGRAMS: dict[str, Program] = {
         ),
         images(16),
         trained,
-        later=True,
     ),
     "RNN": Program(
         "recurrent",
         lambda: Recurrent(nn.RNN),
         lambda: ((torch.randint(0, WORDS, (64, 32)),), {}),
         trained,
-        later=True,
     ),
     "OPT": Program(
         "transformer",
@@ -398,17 +392,15 @@ PROGRAMS: dict[str, Program] = {
         ),
         words(16),
         trained,
-        later=True,
     ),
     "Swin": Program(
         "transformer",
         library("SwinForImageClassification", image_size=64, embed_dim=48, depths=[2, 2], num_heads=[3, 6]),
         images(16),
         trained,
-        later=True,
     ),
     "MobileNetV2": Program(
-        "convolution", library("MobileNetV2ForImageClassification", image_size=64), images(16), trained, later=True
+        "convolution", library("MobileNetV2ForImageClassification", image_size=64), images(16), trained
     ),
     "Falcon, checkpointed": Program(
         "checkpointed",
@@ -424,30 +416,26 @@ PROGRAMS: dict[str, Program] = {
         ),
         words(16),
         trained,
-        later=True,
     ),
-    "Llama, inference": Program("inference", _LLAMA, words(16, labels=False), inferred, later=True),
-    "GPT-2, SGD, accumulated": Program("accumulation", _GPT, words(8), accumulated, _SGD, later=True),
-    # chosen when that of convolutions was written
-    "CNN, 32x32": Program("convolution", small_images(), pictures(64, 3, 32, 32), trained, later=True),
+    "Llama, inference": Program("inference", _LLAMA, words(16, labels=False), inferred),
+    "GPT-2, SGD, accumulated": Program("accumulation", _GPT, words(8), accumulated, _SGD),
+    "CNN, 32x32": Program("convolution", small_images(), pictures(64, 3, 32, 32), trained),
     "CNN, 32x32, channels last": Program(
-        "convolution", small_images(last=True), pictures(64, 3, 32, 32, last=True), trained, later=True
+        "convolution", small_images(last=True), pictures(64, 3, 32, 32, last=True), trained
     ),
     "CNN, 32x32, bfloat16": Program(
         "convolution",
         small_images(dtype=torch.bfloat16),
         pictures(64, 3, 32, 32, dtype=torch.bfloat16),
         trained,
-        later=True,
     ),
     "CNN, 32x32, float64": Program(
         "convolution",
         small_images(dtype=torch.float64),
         pictures(16, 3, 32, 32, dtype=torch.float64),
         trained,
-        later=True,
     ),
-    "autoencoder": Program("convolution", autoencoder, pictures(16, 3, 64, 64), trained, later=True),
-    "separable": Program("convolution", separable, pictures(16, 3, 96, 96), trained, later=True),
-    "waves": Program("convolution", waves, numbers(4, 1, 16000), trained, later=True),
+    "autoencoder": Program("convolution", autoencoder, pictures(16, 3, 64, 64), trained),
+    "separable": Program("convolution", separable, pictures(16, 3, 96, 96), trained),
+    "waves": Program("convolution", waves, numbers(4, 1, 16000), trained),
 }
