@@ -99,7 +99,7 @@ bench-sizes: $(VENV)/.test  ## Measure second calls, with other sizes, beside fi
 bench-memory: $(VENV)/.test  ## Measure the peak memory of training steps; writes docs/benchmarks/memory.md (10 minutes)
 	mkdir -p build && OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.memory > build/memory.md && mv build/memory.md docs/benchmarks/memory.md
 
-bench-cost: $(VENV)/.test  ## Compare what sa.profile says with real steps; writes docs/benchmarks/cost.md (2 minutes)
+bench-cost: $(VENV)/.test  ## Compare what sa.profile says with real steps; writes docs/benchmarks/cost.md (10 minutes)
 	mkdir -p build && OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.cost > build/cost.md && mv build/cost.md docs/benchmarks/cost.md
 
 bench-hardware: $(VENV)/.test  ## Compare what sa.profile says with steps on the GPU that is there; writes docs/benchmarks/hardware.md (2 minutes)

@@ -27,7 +27,7 @@ import torch
 from torch import nn
 
 import subclass_aot as sa
-from benchmarks.cost import (
+from benchmarks.programs import (
     Blocks,
     Program,
     Recurrent,
@@ -164,8 +164,7 @@ PROGRAMS: dict[str, Program] = {
 def _made(program: Program) -> tuple[Any, ...]:
     """Returns what a step is called with, on the default device."""
     torch.manual_seed(0)
-    model, (args, kwargs) = program.model().train(), program.data()
-    return model, program.optimizer([p for p in model.parameters() if p.requires_grad]), args, kwargs
+    return program.made()
 
 
 def claimed(program: Program) -> dict[str, Any]:

@@ -14,8 +14,8 @@ import warnings
 import torch
 
 import subclass_aot as sa
-from benchmarks.cost import PROGRAMS
 from benchmarks.machine import describe
+from benchmarks.programs import PROGRAMS
 from subclass_aot.cost.devices import measure
 
 NAMES = ("MLP", "TransformerEncoder", "Llama, Int8Weight", "conv2d", "GRU", "GPT-2, checkpointed", "MLP, autocast")
@@ -30,10 +30,9 @@ def main() -> None:
     for name in NAMES:
         program = PROGRAMS[name]
         torch.manual_seed(0)
-        model, (args, kwargs) = program.model().train(), program.data()
-        optimizer = program.optimizer([p for p in model.parameters() if p.requires_grad])
-        reports[name] = sa.profile(program.step, model, optimizer, args, kwargs)
-        steps[name] = program.step, (model, optimizer, args, kwargs)
+        given = program.made()
+        reports[name] = sa.profile(program.step, *given)
+        steps[name] = program.step, given
     device = measure()
     took: dict[str, list[float]] = {name: [] for name in NAMES}
     for _ in range(ROUNDS):

@@ -176,6 +176,17 @@ print(*(type(finder).__name__ for finder in sys.meta_path))
     assert "_Finder" not in output_of(program).split()
 
 
+def test_a_first_price_may_import_them() -> None:
+    """Of a part that lets nobody set its spec, as `torch._dynamo.config` is; nothing else had imported it."""
+    program = """
+import torch, subclass_aot as sa
+layer = torch.nn.Conv2d(3, 8, 3).to(memory_format=torch.channels_last)
+x = torch.ones(2, 3, 8, 8).contiguous(memory_format=torch.channels_last)
+assert sa.profile(layer, x).flops("forward") == 2 * 2 * 36 * 8 * 27
+"""
+    assert not output_of(program)
+
+
 @pytest.mark.filterwarnings("ignore:guard_size_oblivious")  # torch's own rules import it
 def test_what_is_said_of_numbers_is_what_the_solver_says() -> None:
     from torch.fx.experimental import symbolic_shapes

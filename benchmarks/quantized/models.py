@@ -50,7 +50,10 @@ class Model:
             function: What calls it.
         """
         decoded = {f"{rows} at once": Decoding(model, function, rows) for rows in self.batches}
-        prompts = {f"prompt of {length}": functools.partial(prefill, function, self.words(length, model)) for length in self.prompts}
+        prompts = {
+            f"prompt of {length}": functools.partial(prefill, function, self.words(length, model))
+            for length in self.prompts
+        }
         return {**decoded, **prompts}
 
     def words(self, length: int, model: Any) -> dict[str, torch.Tensor]:

@@ -106,7 +106,7 @@ def _of_torchao() -> dict[str, Change]:
         "torchao `Int4WeightOnlyConfig`": config("Int4WeightOnlyConfig", group_size=GROUP),
         "torchao `IntxWeightOnlyConfig`, int4": config("IntxWeightOnlyConfig", **of_group),
         "torchao `to_nf4`": lambda model: sa.quantize_(
-            model, functools.partial(quantization.to_nf4, block_size=GROUP, scaler_block_size=256), LAYERS
+            model, lambda weight: quantization.to_nf4(weight, GROUP, 256), LAYERS
         ),
     }
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+import benchmarks.quantized.__main__ as quantized
 import subclass_aot as sa
 from benchmarks import (
     by_hand,
@@ -30,7 +31,6 @@ from benchmarks import (
     models,
     new_process,
     null,
-    quantized,
     quantized_kernels,
     report,
     signature,
@@ -42,6 +42,7 @@ from benchmarks import (
     wide,
 )
 from benchmarks.leaves import tree
+from benchmarks.quantized import models, weights
 from benchmarks.row import Result, Row, Target
 from subclass_aot.testing.benchmark import Budget, Ratio
 from tests.torches import TORCH
@@ -98,25 +99,28 @@ def test_the_table_of_quantized_weights() -> None:
     def fails(model: Any) -> None:
         raise RuntimeError("not here\nand more")
 
-    sizes = {
-        **quantized.SIZES, "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1, "vocab_size": 16,
-        "num_attention_heads": 4,
-    }  # fmt: skip
-    compilers = {name: quantized.COMPILERS[name] for name in ("eager mode", 'aot_compile, "eager"')}
-    ours = {name: quantized.OURS[name] for name in ("dense", "`Int8Weight`", "`Int4Weight`", "`Sparse24Weight`")}
-    measured = quantized.run(TINY, sizes, {**ours, "another": fails}, compilers, words=20)
-    assert [row.name for row in measured.rows] == list(ours)
-    found = {row.name: row for row in measured.rows}
-    elements = 64 * 64 * 7
-    assert found["dense"].bytes == 2 * elements and found["dense"].off == 0
-    assert found["`Int4Weight`"].bytes == elements / 2 + 2 * 2 * elements / 64
-    assert 0 < found["`Int8Weight`"].off < found["`Int4Weight`"].off < found["`Sparse24Weight`"].off < 1
-    assert len(measured.times.microseconds) == len(ours) * len(compilers) * len(quantized.PHASES)
-    lines = "\n".join(quantized.markdown(measured, compilers, "this machine")).splitlines()
-    assert len([line for line in lines if line.startswith("|")]) == 2 * (2 + len(ours))
-    assert lines[-1] == "- another: `RuntimeError: not here`"
+    llama, olmoe, t5 = models.MODELS
+    same = {"num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 16}
+    small = (
+        llama.smaller(hidden_size=64, intermediate_size=64, **same),
+        olmoe.smaller(hidden_size=64, intermediate_size=64, **same),
+        t5.smaller(d_model=64, d_kv=16, d_ff=64, num_layers=1, num_heads=4, vocab_size=16),
+    )
+    compilers = {name: quantized.COMPILERS[name] for name in ("eager mode", '"eager"')}
+    ours = {name: weights.OF_EXPERTS[name] for name in ("dense", "`Int8Weight`", "`Int4Weight`")}
+    for kind, elements in zip(small, (64 * 64 * 7, 64 * 64 * (4 + 16 * 3), 64 * 64 * (6 + 10)), strict=True):
+        measured = quantized.run(TINY, kind, {**ours, "another": fails}, compilers)
+        assert [row.name for row in measured.rows] == list(ours)
+        dense, eight, four = measured.rows
+        assert 2 * elements <= dense.bytes < 2.1 * elements and dense.off == 0
+        assert elements < eight.bytes < 1.1 * elements and 0.5 * elements < four.bytes < 0.7 * elements
+        assert 0 < eight.off < four.off < 1
+        assert len(measured.times.microseconds) == len(ours) * len(compilers) * 3
+        lines = "\n".join(quantized.markdown(kind, measured, compilers)).splitlines()
+        assert len([line for line in lines if line.startswith("|")]) == 2 * (2 + len(ours))
+        assert "- another: `RuntimeError: not here`" in lines
     with pytest.raises(RuntimeError, match="not here"):
-        quantized.run(TINY, sizes, {"dense": fails}, compilers)  # what is ours must run
+        quantized.run(TINY, small[0], {"dense": fails}, compilers)  # what is ours must run
 
 
 def test_the_table_of_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

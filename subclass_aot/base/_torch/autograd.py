@@ -40,19 +40,18 @@ def current_gradient() -> Any:
 
 
 @contextmanager
-def saved_tensors_noted(note: Callable[[torch.Tensor], object]) -> Iterator[None]:
+def saved_tensors_noted(note: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
     """Calls a function for each tensor that autograd saves in the block, except within transforms of `torch.func`.
 
     Those refuse to run where there are hooks on saved tensors, by a function of torch that has no other use. Ours
     change nothing, so they step aside for that time; there is no public way to do so.
 
     Args:
-        note: Is called with the tensor.
+        note: Is called with the tensor, and returns what is saved: a result that is saved itself holds itself.
     """
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
-        note(tensor)
-        return tensor
+        return note(tensor)
 
     def unpack(tensor: torch.Tensor) -> torch.Tensor:
         return tensor

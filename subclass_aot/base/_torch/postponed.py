@@ -76,8 +76,9 @@ class _Loaded(Loader):
         return self._module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Gives it back the spec that it had: Python has put that of this loader there."""
-        module.__spec__ = self._spec
+        """Gives it back the spec that it had: Python has put that of this loader there, where a module lets it."""
+        if module.__spec__ is not self._spec:
+            module.__spec__ = self._spec
 
 
 class _NoExpression:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from functools import partial
 from types import FrameType
 from typing import Any, Self
 
@@ -74,6 +73,7 @@ class Recorder(Listener):
         self._stack = ExitStack()
         self._in_optimizer: list[int] = []  # what was made in the step of an optimizer
         self._communicates = False
+        self._saves = False
         self._gpu: Device | None = None
         self._libraries: set[tuple[torch.device, bool]] = set()  # these have allocated what they keep
 
@@ -82,7 +82,7 @@ class Recorder(Listener):
             self._note_what_is_there()
         self._fresh.clear()
         with ExitStack() as stack:
-            stack.enter_context(_torch.autograd.saved_tensors_noted(partial(self._label, kind="saved")))
+            stack.enter_context(_torch.autograd.saved_tensors_noted(self._saved))
             if not any(isinstance(mode, Stream) for mode in _torch.dispatch.dispatch_modes()):
                 stack.enter_context(resizes_noted())
                 stack.enter_context(RealOperators())  # type: ignore[no-untyped-call]
@@ -95,6 +95,18 @@ class Recorder(Listener):
         self._stack.close()
         self._end_phase()
         self._fresh.clear()
+
+    def _saved(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Notes what autograd saves; of a result, an alias is, as a cycle would be there until Python collects it."""
+        self._label(tensor, "saved")
+        if tensor.grad_fn is None:
+            return tensor
+        self._saves = True
+        try:
+            with _torch.dispatch.disable_current_modes():
+                return tensor.detach()
+        finally:
+            self._saves = False
 
     def _note_what_is_there(self) -> None:
         for prefix, module in self.modules.items():
@@ -162,6 +174,8 @@ class Recorder(Listener):
 
     def on_operator(self, operation: Operation) -> None:
         """Notes work, and whose the memory is that was made since the last operator; a trace is no work."""
+        if self._saves:
+            return
         if operation.stream is not None and operation.stream.records:
             self._fresh.clear()
             return
@@ -324,7 +338,7 @@ def _called_by_engine() -> bool:
     """Returns whether autograd adds up gradients itself: nothing in Python is between the engine and the operator."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_globals.get("__name__", "").startswith(
-        ("subclass_aot.cost.profiling", "subclass_aot.meta")
+        ("subclass_aot.cost.", "subclass_aot.meta.")
     ):
         frame = frame.f_back
     return frame is None or frame.f_code.co_name == "_engine_run_backward"

@@ -76,6 +76,9 @@ def _reservations(report: Figures) -> list[str]:
     if report.uncounted:
         found = ", ".join(f"{name} ({times}x)" for name, times in report.uncounted.items())
         lines.append(f"not counted         products of {found}: there is no formula")
+    where = report.timeline.device
+    if where is not None and where.type == "cpu" and report.flops():
+        lines.append("not counted         what MKL and oneDNN keep beside torch's allocator from their first run on")
     lines += [f"not known           {each}" for each in report.unknown]
     return ["", *lines] if lines else []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -25,6 +26,12 @@ _NO_COPY = """The program cannot be copied to run without data: {error}
   Instead: make the model in `with sa.meta():`, and profile it there, with `with sa.profile(model) as report:`."""
 
 
+_MORE_DATA = """{name!r} is of the class {cls} of {library}, whose other data no copy without data has: {others}.
+  A profile runs a copy, in which each tensor is one without data.
+  Instead: run it on its data: with sa.profile(model) as report: step(...); or quantize a copy of the model with
+  sa.quantize_(model, sa.Int8Weight), and profile that."""
+
+
 def without_data(tree: PyTree, device: torch.device | None, originals: list[torch.Tensor] | None = None) -> Any:
     """Returns a copy of a tree of modules, optimizers, tensors and other objects in which no tensor has data.
 
@@ -39,6 +46,8 @@ def without_data(tree: PyTree, device: torch.device | None, originals: list[torc
     Raises:
         ProfileError: It cannot be copied.
     """
+    for name, tensor in _named_tensors(tree):
+        _refuse_more_data(name, tensor)
 
     def of_tensor(tensor: torch.Tensor) -> torch.Tensor:
         if originals is not None:
@@ -46,6 +55,23 @@ def without_data(tree: PyTree, device: torch.device | None, originals: list[torc
         return _without_data(tensor, device)
 
     return copied(tree, of_tensor)
+
+
+def _named_tensors(tree: PyTree) -> Iterator[tuple[str, torch.Tensor]]:
+    for module in modules_in(tree):
+        yield from module.named_parameters()
+        yield from module.named_buffers()
+
+
+def _refuse_more_data(name: str, tensor: torch.Tensor) -> None:
+    """Raises an error for a tensor that has more than its elements, and no way to say it, as those of bitsandbytes."""
+    cls = type(tensor)
+    library = cls.__module__.partition(".")[0]
+    if library in ("torch", "subclass_aot") or not vars(tensor):
+        return
+    if not _torch.wrappers.is_traceable_wrapper_subclass(tensor):
+        others = ", ".join(sorted(vars(tensor)))
+        raise ProfileError(_MORE_DATA.format(name=name, cls=cls.__name__, library=library, others=others))
 
 
 def copied(tree: PyTree, of_tensor: Callable[[torch.Tensor], torch.Tensor]) -> Any:
@@ -99,7 +125,17 @@ def closures_of(tree: PyTree) -> Closures:
     leaves = [
         x for x in optree.tree_leaves(tree, none_is_leaf=True) if not isinstance(x, torch.Tensor | torch.nn.Module)
     ]
-    return Closures(leaves, set(map(id, _tensors_in(tree))))
+    return Closures([*leaves, *_functions_of_modules(tree)], set(map(id, _tensors_in(tree))))
+
+
+def _functions_of_modules(tree: PyTree) -> list[Any]:
+    """Returns the hooks of modules, and functions that they have as attributes, as a forward that was replaced."""
+    found: list[Any] = []
+    for part in (part for module in modules_in(tree) for part in module.modules()):
+        for value in vars(part).values():
+            parts = value.values() if isinstance(value, dict) else (value,)
+            found += [x for x in parts if isinstance(x, types.FunctionType | types.MethodType | functools.partial)]
+    return found
 
 
 def _like(tensor: torch.Tensor, device: torch.device | None) -> torch.Tensor:

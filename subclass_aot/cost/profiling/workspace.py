@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from subclass_aot.base import _torch
 from subclass_aot.cost.devices import Device
 from subclass_aot.cost.profiling.convolutions import BY_FORMULA, CONVOLUTIONS, workspace_of_convolution
 from subclass_aot.cost.profiling.copies import copied_in_between, is_copied
@@ -20,6 +21,11 @@ _FACTORS = {
     _aten.addmm.default: (1, 2),
 }
 """Positions of the factors of products that go to a library for matrices."""
+
+
+_OF_TORCH = frozenset({"aten", "prims", "prim", "profiler", "inductor", "subclass_aot", "fsdp"})
+_OF_TORCH |= frozenset(_torch.collectives.COLLECTIVES)
+_OF_LIBRARY = "its kernel is not torch's, and may take more while it runs"
 
 
 def workspace_of(operation: Operation, gpu: Device | None = None) -> tuple[int, str]:
@@ -45,6 +51,8 @@ def workspace_of(operation: Operation, gpu: Device | None = None) -> tuple[int, 
         return _of_recurrent(operation), BY_FORMULA
     if func.overloadpacket in _OF_CUDNN:
         return 0, _OF_CUDNN[func.overloadpacket]
+    if func.namespace not in _OF_TORCH:
+        return 0, _OF_LIBRARY
     of_kernel = _OF_KERNELS.get(func.overloadpacket)
     if of_kernel is not None:
         x = operation.args[0]
@@ -70,6 +78,26 @@ def _packed(*places: int) -> Callable[[Operation, Any], int]:
     return lambda operation, _: sum(operation.args[i].nbytes for i in places if not operation.args[i].is_contiguous())
 
 
+def _of_safe_softmax(operation: Operation, x: torch.Tensor) -> int:
+    """Returns the bytes of the flags that say which rows are all -inf, and of the zero that is written there."""
+    flags = x.numel() if x.dim() else 0
+    return int(flags + flags // max(x.shape[operation.args[1]], 1) + x.dtype.itemsize)
+
+
+def _of_bags(operation: Operation, weight: torch.Tensor) -> int:
+    """Returns the bytes of a running sum over words, in which the bag of each is found before bags are measured."""
+    _, of_words, *later = operation.result
+    return int(max(of_words.nbytes - sum(each.nbytes for each in later), 0))
+
+
+def _of_gradient_of_bags(operation: Operation, gradient: torch.Tensor) -> int:
+    """Returns the bytes of words in order, their places, and how often each is there; of the largest, only these."""
+    words, mode, largest = operation.args[1], operation.args[8], operation.args[5]
+    if mode == 2:
+        return int(gradient.nbytes + largest.nbytes)
+    return int((4 if mode == 0 else 3) * words.nbytes)
+
+
 _OF_KERNELS: dict[Any, Callable[[Operation, Any], int]] = {
     **{
         getattr(_aten, name): _converted
@@ -78,6 +106,9 @@ _OF_KERNELS: dict[Any, Callable[[Operation, Any], int]] = {
     _aten.all: _as_flags,
     _aten.any: _as_flags,
     _aten.roll: copied_in_between,
+    _aten._embedding_bag: _of_bags,
+    _aten._embedding_bag_backward: _of_gradient_of_bags,
+    _aten._safe_softmax: _of_safe_softmax,
     _aten.logsumexp: lambda operation, x: x.nbytes,
     _aten.native_layer_norm: _packed(0),
     _aten.native_layer_norm_backward: _packed(0, 1),
@@ -106,7 +137,7 @@ def kept_by_recurrent(operation: Operation) -> int | None:
     widest = 2 * (words + 1) * _padded(max(given, hidden))
     states = 2 * (words + 1) * hidden
     parts = [words * _padded(4 * hidden), widest, widest, widest, states, states, words * _padded(hidden)]
-    return sum(-(-4 * int(batch * part) // 4096) * 4096 for part in parts)
+    return sum(_in_pages(batch * part) for part in parts)
 
 
 _RECURRENT = frozenset(
@@ -115,16 +146,25 @@ _RECURRENT = frozenset(
 
 
 def _of_recurrent(operation: Operation) -> int:
+    """Returns what an LSTM in float32 takes: packed weights, sums of biases, gates of all words, two states, a page."""
     x, first, second = operation.args[:3]
     if x.dtype is not torch.float32 or first.dim() != 2:
         return 0
     words, batch, given = x.shape
     hidden = second.shape[1]
     gates = _padded(4 * hidden)
-    packed = (given + hidden) * gates
+    scratch = _in_pages(words * batch * gates) + 2 * _in_pages(batch * _padded(hidden)) + 4096 + 568
+    taken = scratch + 4 * ((given + hidden) * gates + 4 * hidden)
     if operation.func is not _aten.mkldnn_rnn_layer.default:
-        packed += sum(4 * hidden * _padded(n) for n in (given, hidden) if _padded(n) != n)
-    return 4 * int(packed + words * batch * gates)
+        taken += 16 * sum(hidden * _padded(n) for n in (given, hidden) if _padded(n) != n)
+        of_results = zip(operation.args[10:13], operation.args[7:10], strict=True)
+        taken += sum(y.nbytes for gradient, y in of_results if gradient is None or not gradient.is_contiguous())
+    return int(taken)
+
+
+def _in_pages(numbers: int) -> int:
+    """Returns the bytes of numbers of float32 in whole pages."""
+    return -(-4 * int(numbers) // 4096) * 4096
 
 
 def _padded(columns: int) -> int:

@@ -304,9 +304,10 @@ def embedding_bag_backward(
     """Returns the sparse gradient of an embedding bag; the kernel makes a sparse tensor, which a graph cannot have."""
     if not sparse:
         return NotImplemented
-    ones = torch.ones_like(offsets)  # kernels leave `offset2bag` empty where they do not need it
-    starts = indices.new_zeros(indices.size(0) + 1).to(offsets.dtype).index_add(0, offsets, ones)
-    offset2bag = starts.cumsum(0)[: indices.size(0)] - 1
+    if mode == 0:  # a sum; kernels leave `offset2bag` empty where they do not need it
+        starts = indices.new_zeros(indices.size(0) + 1).to(offsets.dtype)
+        offset2bag = starts.index_add(0, offsets, torch.ones_like(offsets)).cumsum(0)[: indices.size(0)] - 1
+        del starts  # which is not there any more when the gradient is made
     made: Any = _aten._embedding_bag_sparse_backward.default(
         grad, indices, offsets, offset2bag, bag_size, num_weights, scale_grad_by_freq, mode, per_sample_weights
     )

@@ -188,3 +188,38 @@ HIDDEN = Hidden()
 def test_what_is_not_copied_with_it_is_refused() -> None:
     with pytest.raises(ProfileError, match=r"Parameter\(\[3\], float32\)(.|\n)*HIDDEN.weight(.|\n)*pass what holds"):
         sa.profile(HIDDEN, X[:, :3])
+
+
+def in_a_default(model: nn.Sequential, pair: nn.Module) -> None:
+    model[0].register_forward_hook(lambda module, args, y, pair=pair: y + pair(args[0]))
+
+
+def in_a_cell(model: nn.Sequential, pair: nn.Module) -> None:
+    model[0].register_forward_hook(lambda module, args, y: y + pair(args[0]))
+
+
+def in_a_partial(model: nn.Sequential, pair: nn.Module) -> None:
+    model[0].register_forward_pre_hook(functools.partial(beside, pair))
+
+
+def beside(pair: nn.Module, module: nn.Module, args: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    return args[0] + pair(args[0])[:, :64]
+
+
+def in_a_forward(model: nn.Sequential, pair: nn.Module) -> None:
+    before = model[0].forward
+    model[0].forward = lambda x: before(x) + pair(x)  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("joined", [in_a_default, in_a_cell, in_a_partial, in_a_forward])
+def test_hooks_of_modules_lead_to_parameters(joined: Callable[[nn.Sequential, nn.Module], None]) -> None:
+    model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 64)).requires_grad_(False)
+    pair = nn.Sequential(nn.Linear(64, 8, bias=False), nn.Linear(8, 128, bias=False))
+    joined(model, pair)
+    both = nn.ModuleList([model, pair])
+
+    def program(both: Any, optimizer: torch.optim.Optimizer) -> None:
+        step(both[0], optimizer, X)
+
+    check = sa.profile(program, both, torch.optim.SGD(pair.parameters(), 1e-3)).check()
+    assert check and abs(check.peak_error) < 0.001 and check.predicted.gradients == 4 * 8 * (64 + 128)

@@ -12,8 +12,13 @@ import subclass_aot as sa
 from subclass_aot.cost.profiling.allocator import real_peak
 
 like_here = pytest.mark.skipif(
-    torch.backends.cpu.get_cpu_capability() != "AVX512" or not torch.backends.mkldnn.is_available(),
+    torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512") or not torch.backends.mkldnn.is_available(),
     reason="oneDNN has other layouts on other CPUs",
+)
+
+on_avx2 = pytest.mark.skipif(
+    torch.backends.cpu.get_cpu_capability() != "AVX2" or not torch.backends.mkldnn.is_available(),
+    reason="of these, kernels of other CPUs are not known as well",
 )
 
 Case = tuple[Callable[[], nn.Module], tuple[int, ...]]
@@ -63,9 +68,34 @@ def test_convolutions_take_what_the_allocator_says(name: str, last: bool) -> Non
     assert all("by a formula" in line for line in report.unknown)
 
 
+OF_AVX2: dict[str, Case] = {
+    "a part of a block": (lambda: nn.Conv2d(4, 20, 3, padding=1, bias=False), (4, 4, 28, 28)),
+    "one colour": (lambda: nn.Conv2d(1, 20, 3), (4, 1, 32, 32)),
+    "one pixel, steps": (lambda: nn.Conv1d(32, 12, 1, stride=2, bias=False), (2, 32, 256)),
+    "groups, parts of blocks": (lambda: nn.Conv2d(12, 32, 3, groups=4), (8, 12, 32, 32)),
+    "depthwise, parts of blocks": (lambda: nn.Conv2d(20, 20, 3, groups=20), (4, 20, 32, 32)),
+    "depthwise, one pixel": (lambda: nn.Conv1d(64, 64, 1, groups=64, bias=False), (8, 64, 256)),
+    "three dims, padded": (lambda: nn.Conv3d(20, 36, 3, padding=1), (8, 20, 12, 12, 12)),
+    "three dims, one cell": (lambda: nn.Conv3d(16, 8, 1), (4, 16, 12, 12, 12)),
+    "bfloat16": (lambda: nn.Conv2d(3, 32, 3, padding=1).bfloat16(), (4, 3, 16, 16)),
+}
+
+
+@on_avx2
+@pytest.mark.parametrize("name", OF_AVX2)
+@pytest.mark.parametrize("reads", [False, True])
+def test_kernels_of_avx2_take_what_the_allocator_says(name: str, reads: bool) -> None:
+    make, size = OF_AVX2[name]
+    layer = make()
+    x = torch.randn(size, dtype=next(layer.parameters()).dtype).requires_grad_(reads)
+    base = x.nbytes + sum(p.nbytes for p in layer.parameters())
+    report = sa.profile(step, layer, x)
+    assert report.peak == pytest.approx(real_peak(lambda: step(layer, x), base), rel=0.01)
+
+
 def test_what_nobody_knows_is_said() -> None:
-    grouped = nn.Conv2d(8, 8, 3, groups=2).double()
-    lines = sa.profile(grouped, torch.randn(2, 8, 8, 8, dtype=torch.float64)).unknown
+    dilated = nn.Conv2d(8, 8, 3, dilation=2).double()
+    lines = sa.profile(dilated, torch.randn(2, 8, 8, 8, dtype=torch.float64)).unknown
     assert lines[0] == "the workspace of convolution (1x): nobody says it before it runs"
     lines = sa.profile(nn.Conv2d(3, 8, 3), torch.randn(2, 3, 8, 8), device="H100").unknown
     assert lines[0].startswith("the workspace of convolution (1x): cuDNN")

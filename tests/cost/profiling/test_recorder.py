@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import nn
@@ -39,6 +41,26 @@ def test_gradients_are_added_in_place_as_autograd_does() -> None:
     x = torch.randn(1000, requires_grad=True)
     other = x.detach().clone().requires_grad_()
     assert sa.profile(program, x).peak == pytest.approx(real_peak(lambda: program(other), 4000), abs=64)
+
+
+def test_gradients_of_parts_are_added_into_a_whole_one() -> None:
+    def program(x: torch.Tensor) -> None:
+        y = x * 2
+        (y[0] * y[1] * y[2] * y[3]).sum().backward()
+
+    x = torch.randn(64, 1000, requires_grad=True)
+    other = x.detach().clone().requires_grad_()
+    assert sa.profile(program, x).peak == pytest.approx(real_peak(lambda: program(other), x.nbytes), abs=64)
+
+
+@pytest.mark.parametrize("operator", [torch.exp, torch.tanh, lambda x: x.softmax(1)])
+def test_what_autograd_saves_goes_with_a_result_that_is_dropped(operator: Callable[..., torch.Tensor]) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        operator(x).argmax(1)
+        return x.detach() * 2
+
+    x = torch.randn(100, 100, requires_grad=True)
+    assert sa.profile(program, x).peak == pytest.approx(real_peak(lambda: program(x), x.nbytes), abs=1000)
 
 
 def test_second_gradients_are_added_into_the_first() -> None:

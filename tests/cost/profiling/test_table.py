@@ -28,3 +28,9 @@ def test_a_difference_shows_what_a_change_bought() -> None:
     assert lines[0].split() == ["before", "after", "change"]
     saved = next(line for line in lines if line.startswith("saved for backward"))
     assert saved.split()[-1] == "-50.0%"
+
+
+def test_what_libraries_keep_on_a_cpu_is_named() -> None:
+    layer, x = nn.Linear(8, 8), torch.randn(2, 8)
+    assert "not counted         what MKL and oneDNN keep" in str(sa.profile(layer, x))
+    assert "oneDNN" not in str(sa.profile(layer, x, device="H100")) + str(sa.profile(torch.sin, x))

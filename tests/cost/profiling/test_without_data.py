@@ -10,6 +10,7 @@ from torch import nn
 import subclass_aot as sa
 from subclass_aot import MetaTensor
 from subclass_aot.cost.profiling.without_data import without_data
+from subclass_aot.errors import ProfileError
 
 
 def test_what_is_shared_stays_shared() -> None:
@@ -72,3 +73,29 @@ def test_what_cannot_be_copied_is_shared() -> None:
     (other,) = without_data((layer,), None)
     assert other.lock is layer.lock and other.math is math
     assert isinstance(sa.to_meta(layer).weight, MetaTensor) and sa.profile(layer, torch.ones(1, 2)).flops()
+
+
+class Coded(nn.Parameter):
+    """A parameter whose codes are an attribute, as those of some libraries that quantize."""
+
+    codes: torch.Tensor
+
+
+class OfCodes(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = Coded(torch.randn(8, 8), requires_grad=False)
+        self.weight.codes = torch.randint(-8, 8, (8, 8)).float()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ self.weight.codes
+
+
+def test_tensors_with_more_data_are_refused_by_name() -> None:
+    model, x = nn.Sequential(OfCodes()), torch.randn(4, 8)
+    said = r"'0\.weight' is of the class Coded .*: codes\.[\s\S]*Instead: run it on its data"
+    with pytest.raises(ProfileError, match=said):
+        sa.profile(model, x)
+    with sa.profile(model) as report:
+        model(x)
+    assert report.flops() == 2 * 4 * 8 * 8
