@@ -42,7 +42,8 @@ from benchmarks import (
     wide,
 )
 from benchmarks.leaves import tree
-from benchmarks.quantized import models, weights
+from benchmarks.quantized import weights
+from benchmarks.quantized.models import MODELS
 from benchmarks.row import Result, Row, Target
 from subclass_aot.testing.benchmark import Budget, Ratio
 from tests.torches import TORCH
@@ -99,7 +100,7 @@ def test_the_table_of_quantized_weights() -> None:
     def fails(model: Any) -> None:
         raise RuntimeError("not here\nand more")
 
-    llama, olmoe, t5 = models.MODELS
+    llama, olmoe, t5 = MODELS
     same = {"num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 16}
     small = (
         llama.smaller(hidden_size=64, intermediate_size=64, **same),
