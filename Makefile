@@ -105,7 +105,7 @@ bench-cost: $(VENV)/.test  ## Compare what sa.profile says with real steps; writ
 bench-hardware: $(VENV)/.test  ## Compare what sa.profile says with steps on the GPU that is there; writes docs/benchmarks/hardware.md (2 minutes)
 	mkdir -p build && $(BIN)/python -m benchmarks.hardware > build/hardware.md && mv build/hardware.md docs/benchmarks/hardware.md
 
-bench-quantized: $(VENV)/.test  ## Measure a Llama with quantized weights beside a dense one, and torchao's where it is; writes docs/benchmarks/quantized.md (40 minutes)
+bench-quantized: $(VENV)/.test  ## Measure three models with quantized weights beside dense ones, torchao's and quanto's where they are; writes docs/benchmarks/quantized.md (hours)
 	SUBCLASS_AOT_NATIVE=1 OMP_NUM_THREADS=1 TORCHINDUCTOR_COMPILE_THREADS=1 $(BIN)/python -m benchmarks.quantized
 
 bench-inductor: $(VENV)/.test  ## Measure inductor on every model, beside torch.compile; writes docs/benchmarks/inductor.md (hours)

@@ -81,16 +81,17 @@ def tokens(table: str) -> dict[str, dict[str, float]]:
     Args:
         table: The text of `docs/benchmarks/quantized.md`.
     """
-    decoding = table.partition("### Decoding")[2].partition("###")[0]
-    dense = re.search(r"dense, eager mode: ([\d.]+) ms", decoding)
+    dense = re.search(r"Dense, milliseconds: 1 at once ([\d.]+)", table)
     assert dense is not None
-    head, *lines = rows(decoding)
-    at = {name: head.index(name) for name in ('aot_compile, "eager"', 'aot_compile, "inductor"', "torch.compile")}
-    speeds = {
-        line[0].replace("`", ""): {name: 1000 / float(dense[1]) * float(line[i].rstrip("x")) for name, i in at.items()}
-        for line in lines
-        if all(re.fullmatch(r"[\d.]+x", line[i]) for i in at.values())
-    }
+    speeds: dict[str, dict[str, float]] = {}
+    for name in ('"eager"', '"inductor"', "torch.compile"):
+        head, *lines = rows(table.partition(f"### Llama, {name}\n")[2].partition("###")[0])
+        at = head.index("1 at once")
+        for line in lines:
+            if re.fullmatch(r"[\d.]+x", line[at]):
+                of_weights = speeds.setdefault(line[0].replace("`", ""), {})
+                of_weights[name] = 1000 / float(dense[1]) * float(line[at].rstrip("x"))
+    speeds = {weights: of for weights, of in speeds.items() if len(of) == 3}
     assert speeds
     return speeds
 

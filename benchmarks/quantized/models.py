@@ -79,22 +79,26 @@ def _t5(sizes: dict[str, int]) -> Any:
     return transformers.T5ForConditionalGeneration(transformers.T5Config(**sizes, decoder_start_token_id=0))
 
 
-_WIDTH = {"hidden_size": 768, "num_attention_heads": 12, "num_hidden_layers": 4, "vocab_size": 1024}
 MODELS = (
     Model(
-        "Llama", _llama, {**_WIDTH, "intermediate_size": 2688, "num_key_value_heads": 4},
+        "Llama", _llama,
+        {
+            "hidden_size": 1024, "intermediate_size": 3584, "num_hidden_layers": 8, "num_attention_heads": 16,
+            "num_key_value_heads": 4, "vocab_size": 1024,
+        },
         batches=(1, 4, 8, 16, 32, 64), prompts=(128, 512),
     ),
     Model(
-        "OLMoE, 16 experts, 4 of them for a word", _olmoe,
+        "OLMoE", _olmoe,
         {
-            **_WIDTH, "intermediate_size": 768, "num_key_value_heads": 12, "num_hidden_layers": 2, "num_experts": 16,
-            "num_experts_per_tok": 4, "eos_token_id": 0,
+            "hidden_size": 1024, "intermediate_size": 1024, "num_hidden_layers": 2, "num_attention_heads": 16,
+            "num_key_value_heads": 16, "vocab_size": 1024, "num_experts": 16, "num_experts_per_tok": 4,
+            "eos_token_id": 0,
         },
     ),
     Model(
         "T5", _t5,
-        {"d_model": 768, "d_kv": 64, "d_ff": 2048, "num_layers": 2, "num_heads": 12, "vocab_size": 1024},
+        {"d_model": 1024, "d_kv": 64, "d_ff": 2816, "num_layers": 2, "num_heads": 16, "vocab_size": 1024},
     ),
 )  # fmt: skip
 
