@@ -74,7 +74,7 @@ def mm(a: torch.Tensor, b: torch.Tensor) -> Any:
             codes = b.codes.t()
             if b.zero_point is None and quantized.takes_int8(a, codes, b.scale) and quantized.has_few_rows(a, FEW):
                 return int8_mm(a.contiguous(), codes, b.scale.view(-1))
-            found = NotImplemented if b.zero_point is not None else product(a, "Int8Weight", (codes, b.scale.t()))
+            found = product(a, "Int8Weight", (codes, b.scale.t())) if b.zero_point is None else NotImplemented
             if found is not NotImplemented:
                 return found
             return b.scale * (a @ b.centered())  # the other way round, inductor takes the kernel, of many rows too
@@ -84,10 +84,8 @@ def mm(a: torch.Tensor, b: torch.Tensor) -> Any:
 
 @Int8Weight.implements(aten.addmm.default)
 def addmm(bias: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
-    product = mm(a, b)
-    if product is NotImplemented:  # none but the bias is one
-        return NotImplemented
-    return plus(bias, product, beta, alpha)
+    found = mm(a, b)
+    return found if found is NotImplemented else plus(bias, found, beta, alpha)  # it is where none but the bias is one
 
 
 def plus(bias: torch.Tensor, product: torch.Tensor, beta: float, alpha: float) -> torch.Tensor:
@@ -99,6 +97,5 @@ def plus(bias: torch.Tensor, product: torch.Tensor, beta: float, alpha: float) -
 def view(weight: Int8Weight, size: list[int]) -> Any:
     if len(size) != 1 or weight.dim() == 1:
         return NotImplemented  # rows stay together, and their scales with them: the rule for views sees to that
-    fields = {"scale": weight.scale, "zero_point": weight.zero_point}
-    whole = {name: field.expand(weight.shape).reshape(size) for name, field in fields.items() if field is not None}
-    return type(weight)(weight.codes.view(size), **whole)
+    of = (x if x is None else x.expand(weight.shape).reshape(size) for x in (weight.scale, weight.zero_point))
+    return type(weight)(weight.codes.view(size), *of)
