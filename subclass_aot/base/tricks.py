@@ -109,6 +109,11 @@ TRICKS: Final = (
         "gives the storage of a tensor without data another class: it has a size and no memory",
     ),
     Trick(
+        "layers of caches",
+        ("files/caches.py",),
+        "gives layers of a cache of transformers another class, so that its states are quantized where they lie",
+    ),
+    Trick(
         "attributes of classes",
         ("engine/runtime/reads.py", "engine/tables/of_thread.py", "base/missing.py", "engine/call/undone.py"),
         "puts descriptors on classes in a trace, so that other threads find a model as it is and reads are noted; "
