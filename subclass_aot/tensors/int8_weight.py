@@ -74,9 +74,8 @@ def mm(a: torch.Tensor, b: torch.Tensor) -> Any:
             codes = b.codes.t()
             if b.zero_point is None and quantized.takes_int8(a, codes, b.scale) and quantized.has_few_rows(a, FEW):
                 return int8_mm(a.contiguous(), codes, b.scale.view(-1))
-            found = product(a, "Int8Weight", (codes, b.scale.t())) if b.zero_point is None else NotImplemented
-            if found is not NotImplemented:
-                return found
+            if b.zero_point is None and (c := product(a, "Int8Weight", (codes, b.scale.t()))) is not NotImplemented:
+                return c
             return b.scale * (a @ b.centered())  # the other way round, inductor takes the kernel, of many rows too
         return (a * b.scale.t()) @ b.centered() if b.scale.shape[1:] == (1,) else a @ b.to_plain()
     return mm(b.t(), a.t()).t() if isinstance(a, Int8Weight) else NotImplemented  # of an `out` alone
@@ -97,5 +96,6 @@ def plus(bias: torch.Tensor, product: torch.Tensor, beta: float, alpha: float) -
 def view(weight: Int8Weight, size: list[int]) -> Any:
     if len(size) != 1 or weight.dim() == 1:
         return NotImplemented  # rows stay together, and their scales with them: the rule for views sees to that
-    of = (x if x is None else x.expand(weight.shape).reshape(size) for x in (weight.scale, weight.zero_point))
-    return type(weight)(weight.codes.view(size), *of)
+    scale, zero = weight.scale.expand(weight.shape).reshape(size), weight.zero_point
+    zero = zero if zero is None else zero.expand(weight.shape).reshape(size)
+    return type(weight)(weight.codes.view(size), scale, zero)

@@ -142,19 +142,21 @@ def takes_dense(codes: torch.Tensor, tile: int, *rest: object) -> bool:
 
 def takes_weight(x: torch.Tensor, fields: Sequence[torch.Tensor]) -> bool:
     """Returns whether there may be a kernel for the product of `x` and a weight that is made of such fields."""
+    if x.dim() != 2 or x.dtype not in DENSE_IS_FAST or any(map(_is_symbolic, fields)):
+        return False
     with_grad = torch.is_grad_enabled()
-    (rows, *_), columns = fields[0].shape, x.shape[-1]
-    if x.dim() != 2 or x.dtype not in DENSE_IS_FAST or columns % _MULTIPLE or not columns:
-        return False
-    if fields[1].dim() == 2 and columns // (fields[1].shape[1] or 1) % _MULTIPLE:  # codes of one scale
-        return False
     for field in (x, *fields):
         if type(field) is not type(x) or field.device.type != "cpu" or (with_grad and field.requires_grad):
             return False
-        if field is not x and (_is_symbolic(field) or not field.is_contiguous() or field.shape[0] != rows):
-            return False
         if field.dtype in DENSE_IS_FAST and field.dtype is not x.dtype:
             return False
+    rows, columns = fields[0].shape[0], x.shape[1]
+    if not all(field.is_contiguous() and field.shape[0] == rows for field in fields):
+        return False
+    if columns % _MULTIPLE or not columns:
+        return False
+    if fields[1].dim() == 2 and columns // (fields[1].shape[1] or 1) % _MULTIPLE:  # codes of one scale
+        return False
     return has_few_rows(x, FEW)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from subclass_aot.kit.wrapper import WrapperTensor
+from subclass_aot.kit.wrapper import WrapperTensor, shares_fields
 from subclass_aot.tensors.quantizing.rows import CLASSES, as_bits, follow
 
 aten: Any = torch.ops.aten
@@ -34,7 +34,7 @@ def _cat(tensors: Sequence[torch.Tensor], dim: int = 0) -> Any:
 
 
 def _index_copy_(weight: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor) -> Any:
-    if not follow(weight, dim) or index.dim() != 1:
+    if not _is_written_alone(weight, dim) or index.dim() != 1:
         return NotImplemented
     rows = source
     if not _are_alike(weight, source, dim):
@@ -52,7 +52,7 @@ def _index_put_(
 ) -> Any:
     places = {dim: index for dim, index in enumerate(indices) if index is not None}
     are_numbers = all(index.dtype in (torch.int64, torch.int32) for index in places.values())
-    if accumulate or not are_numbers or not follow(weight, *places) or values.dtype != weight.dtype:
+    if accumulate or not are_numbers or not _is_written_alone(weight, *places) or values.dtype != weight.dtype:
         return NotImplemented
     rows = _each(lambda field: aten.index.Tensor(field, indices), weight)
     rows.copy_(values)
@@ -62,11 +62,23 @@ def _index_put_(
 
 
 def _zero_(weight: torch.Tensor) -> Any:
-    if not follow(weight):
+    if not _is_written_alone(weight):
         return NotImplemented
     for (field,) in _fields(weight):
         field.zero_()
     return weight
+
+
+def _is_written_alone(weight: Any, *dims: int) -> bool:
+    """Returns whether a write along some dims of it is one into each field: what fields are made of is its own.
+
+    Columns of a weight have blocks and scales of their own, and these have what they are made of in common with the
+    other columns.
+    """
+    if not follow(weight, *dims):
+        return False
+    fields = (getattr(weight, name) for name in weight.__tensor_flatten__()[0])
+    return not any(isinstance(field, WrapperTensor) and shares_fields(field) for field in fields)
 
 
 def _fields(*weights: Any) -> Iterator[list[torch.Tensor]]:

@@ -155,3 +155,42 @@ def test_a_part_that_shares_scales_is_written_through_the_whole() -> None:
         each[..., :4].index_copy_(2, at(1, 2), values[:, :, :2, :4])
     assert (tensor.to_plain() - dense).abs().max() <= dense.abs().max() / 127
     same(tensor[:, :, 3:].contiguous(), made("Int8Weight")[0][:, :, 3:].contiguous())
+
+
+PARTS: dict[str, Callable[[Any], Any]] = {
+    "columns": lambda w: w[:, :32],
+    "columns within a block": lambda w: w[:, 8:16],
+    "rows": lambda w: w[2:4],
+    "the transpose": lambda w: w.t(),
+    "rows of the transpose": lambda w: w.t()[:32],
+}
+OF_PARTS: dict[str, Callable[[Any], Any]] = {
+    "zeros": lambda part: part.zero_(),
+    "copied": lambda part: part.index_copy_(0, at(1), torch.full((1, part.shape[1]), 0.5)),
+    "put": lambda part: assign(part, (at(1),), torch.full((1, part.shape[1]), 0.5)),
+}
+MATRICES: dict[str, Callable[[torch.Tensor], Any]] = {
+    "Int8Weight": sa.Int8Weight.from_float,
+    "Float8Weight": sa.tensors.Float8Weight.from_float,
+    "Int4Weight": lambda x: sa.tensors.Int4Weight.from_float(x, group=32),
+    "NF4Weight": lambda x: sa.tensors.NF4Weight.from_float(x, block=32),
+}
+
+
+@pytest.mark.parametrize("name", MATRICES)
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("write", OF_PARTS)
+@pytest.mark.parametrize("compiled", [False, True])
+def test_the_rest_of_what_a_part_is_of_stays(name: str, part: str, write: str, compiled: bool) -> None:
+    """Scales, or what these are made of, may be those of elements that the part has not."""
+    torch.manual_seed(0)
+    weight = MATRICES[name](torch.randn(8, 64))
+    expected = weight.to_plain().clone()
+
+    def program(whole: Any) -> None:
+        OF_PARTS[write](PARTS[part](whole))
+
+    with torch.no_grad():
+        (sa.aot_compile(program) if compiled else program)(weight)
+        program(expected)
+    assert (weight.to_plain() - expected).norm() <= 0.05 * expected.norm()
