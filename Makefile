@@ -18,7 +18,7 @@ NO_HANG := -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true
 # With the accelerator from the start of the process runs what is skipped without it, and of all other files a sixteenth;
 # `make test-native` runs all files so.
 NEED_IT   = $(shell grep -rlE 'kernels[.]INSTALLED|hooks[.]leaves is None|native[.]accelerator|native import accelerated' tests --include='test_*.py')
-SIXTEENTH = $(shell find tests -name 'test_*.py' -not -path '*/more/*' -not -path '*/fuzz/*' | LC_ALL=C sort | awk 'NR % 16 == 5')
+SIXTEENTH = $(shell find tests -name 'test_*.py' -not -path '*/more/*' -not -path '*/fuzz/*' | LC_ALL=C sort | awk 'NR % 16 == 6')
 NATIVELY  = $(sort $(shell find tests -name 'test_kernels*.py') $(NEED_IT) $(SIXTEENTH))
 # What is about threads and processes runs where torch has several threads, too; elsewhere it has one.
 THREADED := tests/test_fork.py tests/test_import.py tests/engine/tables/test_of_thread.py tests/subjects/other_threads $(shell find tests -name 'test_*threads*.py')

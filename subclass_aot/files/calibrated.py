@@ -36,7 +36,7 @@ def load_calibrated(
         model: A model as it was before quantization, of the same names. Parameters may be on the meta device; those
             get to the CPU. Buffers that no file has must be there, but in models of `transformers`, which are also
             saved by their own `save_pretrained` from then on.
-        folder: It has a configuration with a `quantization_config`, and safetensors files.
+        folder: It has a `config.json` with a `quantization_config`, and safetensors files.
         strict: Refuse names that only the model or only the files have.
         tiles: Make `Int4Tiles` of the weights that torch's kernel for CPUs could take, as `quantize_` does. What a
             group has in the middle is rounded then, in bfloat16.
